@@ -109,7 +109,7 @@ setup(
         "legacy_opt": ["py.typed", "native/sources/*", "recorded/rules/*.json"],
         "legacy_opt.docs": ["*.md"],
         "legacy_opt.compat.cli": ["completions/*"],
-        "legacy_opt.compat.old_names": ["*.txt"],
+        "legacy_opt.compat.old_programs.old_names": ["*.txt"],
     },
     # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them. No
     # extra requires one, because pip would install it over the files of another one.

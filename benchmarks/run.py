@@ -33,8 +33,8 @@ import tensorflow as tf
 
 import legacy_opt.native
 from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import tensorflow_operations
+from legacy_opt.programs.program import UnsupportedError
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 FUNCTION = "tf.function"  # resource variables that are trained in a tf.function

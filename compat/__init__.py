@@ -9,39 +9,39 @@ if __name__ == "compat":  # `import compat` in a checkout: return the module leg
 
 if _FOR_TOOLS:
     from . import contrib, estimator
-    from .checkpoint_files import CheckpointError
-    from .checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
-    from .checkpoints.report import CheckpointMismatch
-    from .checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
-    from .diagnosis import diagnose
-    from .embedding_rows import read_rows_only
-    from .keras_bridge.bridge import custom_objects, to_keras
-    from .keras_bridge.session_comparison import compare_with_session
-    from .keras_in_graphs.optimizer import to_v1
-    from .old_names.patching import patch_tensorflow
-    from .plain_keras.translation import from_plain_keras, to_plain_keras
-    from .v1_optimizers.serialization import register_optimizer
+    from .cli.diagnosis import diagnose
+    from .in_keras.bridge import custom_objects, to_keras
+    from .in_keras.embedding_rows import read_rows_only
+    from .in_keras.keras_in_graphs.optimizer import to_v1
+    from .in_keras.plain_keras.translation import from_plain_keras, to_plain_keras
+    from .in_keras.session_comparison import compare_with_session
+    from .in_keras.v1_optimizers.serialization import register_optimizer
+    from .old_programs.old_names.patching import patch_tensorflow
+    from .state.checkpoint_files import CheckpointError
+    from .state.checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
+    from .state.checkpoints.report import CheckpointMismatch
+    from .state.checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
 
 _MODULES = ("contrib", "estimator")
 # Maps each public name to its module. The module is imported when the name is first used, so that
 # `diagnose` works even if another module cannot be imported.
 _HOMES = {
-    "CheckpointError": "checkpoint_files",
-    "CheckpointMismatch": "checkpoints.report",
-    "compare_with_session": "keras_bridge.session_comparison",
-    "custom_objects": "keras_bridge.bridge",
-    "diagnose": "diagnosis",
-    "from_plain_keras": "plain_keras.translation",
-    "load_optimizer_v2": "checkpoints.optimizer_v2_checkpoint",
-    "load_v1_checkpoint": "checkpoints.v1_checkpoint",
-    "patch_tensorflow": "old_names.patching",
-    "read_rows_only": "embedding_rows",
-    "register_optimizer": "v1_optimizers.serialization",
-    "save_optimizer_v2": "checkpoints.optimizer_v2_checkpoint",
-    "save_v1_checkpoint": "checkpoints.v1_checkpoint",
-    "to_keras": "keras_bridge.bridge",
-    "to_plain_keras": "plain_keras.translation",
-    "to_v1": "keras_in_graphs.optimizer",
+    "CheckpointError": "state.checkpoint_files",
+    "CheckpointMismatch": "state.checkpoints.report",
+    "compare_with_session": "in_keras.session_comparison",
+    "custom_objects": "in_keras.bridge",
+    "diagnose": "cli.diagnosis",
+    "from_plain_keras": "in_keras.plain_keras.translation",
+    "load_optimizer_v2": "state.checkpoints.optimizer_v2_checkpoint",
+    "load_v1_checkpoint": "state.checkpoints.v1_checkpoint",
+    "patch_tensorflow": "old_programs.old_names.patching",
+    "read_rows_only": "in_keras.embedding_rows",
+    "register_optimizer": "in_keras.v1_optimizers.serialization",
+    "save_optimizer_v2": "state.checkpoints.optimizer_v2_checkpoint",
+    "save_v1_checkpoint": "state.checkpoints.v1_checkpoint",
+    "to_keras": "in_keras.bridge",
+    "to_plain_keras": "in_keras.plain_keras.translation",
+    "to_v1": "in_keras.keras_in_graphs.optimizer",
 }
 
 __all__ = [

@@ -25,15 +25,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import legacy_opt
 from legacy_opt import recorded
-from legacy_opt.compat import native_diagnosis
+from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, probe_in_child, standalone, tensorflow_operations
-from legacy_opt.native.updates import norms, optimizers
+from legacy_opt.native.updates import norms
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.programs import optimizers
+from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
 from legacy_opt.recorded.traced import traced_program
 

@@ -34,7 +34,7 @@ def add_command(commands):
 def execute(arguments, screen):
     """Audits the given paths and returns an `Outcome`."""
     del screen
-    from ..source_analysis.optimizer_uses import audit
+    from ..old_programs.source_analysis.optimizer_uses import audit
 
     uses, files = audit(arguments.paths)
     counts = {key: sum(use.status == key for use in uses) for key in _TO_DO}

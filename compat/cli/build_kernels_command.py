@@ -25,10 +25,10 @@ def add_command(commands):
 def execute(arguments, screen):
     """Compiles everything, and returns an `Outcome`."""
     del arguments
-    from legacy_opt.native.compiler.program import UnsupportedError
     from legacy_opt.native.runtime import cache, tensorflow_operations
+    from legacy_opt.programs.program import UnsupportedError
 
-    from .. import native_diagnosis
+    from . import native_diagnosis
 
     sources = []
     for cls in native_diagnosis.classes():

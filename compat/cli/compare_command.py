@@ -45,8 +45,8 @@ def execute(arguments, screen):
     del screen
     from legacy_opt import versions
 
-    from .. import user_objects
-    from ..keras_bridge.session_comparison import compare_with_session
+    from ..in_keras.session_comparison import compare_with_session
+    from ..state import user_objects
 
     optimizer = user_objects.made(arguments.optimizer)
     comparison = compare_with_session(optimizer, arguments.steps, api=arguments.api)

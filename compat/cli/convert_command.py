@@ -94,13 +94,13 @@ def execute(arguments, screen):
         arguments.to = "keras" if _is_keras_file(arguments.destination) else "v1"
     _check(arguments)
     special_files.refuse_existing(arguments.destination, arguments.overwrite)
-    from ..checkpoints import name_maps
-    from ..checkpoints.report import CheckpointMismatch
+    from ..state.checkpoints import name_maps
+    from ..state.checkpoints.report import CheckpointMismatch
 
     name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
     try:
         if arguments.model is not None:
-            from ..checkpoints import conversion_through_keras
+            from ..state.checkpoints import conversion_through_keras
 
             report = conversion_through_keras.convert(arguments, name_map)
         else:
@@ -166,8 +166,8 @@ def _refuse_upper_case(path):
 
 
 def _convert_files(arguments, name_map, screen):
-    from ..checkpoint_files import open_checkpoint
-    from ..checkpoints import conversion_by_name
+    from ..state.checkpoint_files import open_checkpoint
+    from ..state.checkpoints import conversion_by_name
 
     checkpoint = open_checkpoint(arguments.source)
     moves, report = _plan(arguments, checkpoint, name_map)
@@ -183,7 +183,7 @@ def _convert_files(arguments, name_map, screen):
 
 def _plan(arguments, checkpoint, name_map):
     """Returns a list of `conversion_by_name.Move` (the tensors to write), and the `Report`."""
-    from ..checkpoints import conversion_by_name
+    from ..state.checkpoints import conversion_by_name
 
     if checkpoint.object_graph is not None:
         if arguments.to != "v1":
@@ -191,7 +191,7 @@ def _plan(arguments, checkpoint, name_map):
                 f"{checkpoint.path!r} is object-based (a checkpoint of tf.train.Checkpoint). "
                 "Convert it to a v1 checkpoint first: --to v1"
             )
-        from ..checkpoints import conversion_from_objects
+        from ..state.checkpoints import conversion_from_objects
 
         return conversion_from_objects.plan(
             checkpoint, arguments.optimizer, name_map, arguments.partial

@@ -3,8 +3,8 @@
 import json
 import sys
 
-from ..diagnosis import FORMS, diagnose, pip_tf_keras, wheels
 from . import tables
+from .diagnosis import FORMS, diagnose, pip_tf_keras, wheels
 
 _TESTED = {"torch": "2.13.0", "jax": "0.12.0.1"}  # by `make leave`
 

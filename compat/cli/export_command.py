@@ -86,7 +86,7 @@ def execute(arguments, screen):
     """Exports the state and returns an `Outcome`."""
     from legacy_opt import recorded
 
-    from ..checkpoints import name_maps
+    from ..state.checkpoints import name_maps
 
     special_files.refuse_existing(arguments.out, arguments.overwrite)
     name_map = name_maps.read_file(arguments.name_map, "export")
@@ -119,7 +119,7 @@ def _conversion(arguments, destination):
 
 
 def _export(arguments, record, checkpoint, name_map):
-    from ..checkpoints import state_transfer
+    from ..state.checkpoints import state_transfer
 
     own = _OWN.get(arguments.to)
     if own is None:

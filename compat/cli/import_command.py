@@ -33,7 +33,7 @@ def add_command(commands):
 def execute(arguments, screen):
     """Imports the state and returns an `Outcome`."""
     del screen
-    from ..checkpoints import name_maps, state_transfer
+    from ..state.checkpoints import name_maps, state_transfer
 
     destination = file_endings.prefix_of(arguments.out)
     special_files.refuse_existing(destination, arguments.overwrite)

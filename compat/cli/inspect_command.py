@@ -29,8 +29,8 @@ def add_command(commands):
 def execute(arguments, screen):
     """Inspects the checkpoint and returns an `Outcome`."""
     del screen
-    from .. import checkpoint_contents
-    from ..checkpoint_files import open_checkpoint
+    from ..state import checkpoint_contents
+    from ..state.checkpoint_files import open_checkpoint
 
     checkpoint = open_checkpoint(arguments.checkpoint)
     contents = checkpoint_contents.contents(checkpoint)
@@ -105,7 +105,7 @@ def _heading(facts):
 
 
 def _reason(facts):
-    from ..checkpoint_contents import slot_signatures
+    from ..state.checkpoint_contents import slot_signatures
 
     names = [each["name"] for each in facts["variables"]]
     slots = [name for name in names if slot_signatures.is_known(name.rpartition("/")[2])]

@@ -7,8 +7,8 @@ import os
 import sys
 
 from .. import plain_text
-from ..script_runner import missing_errors, packages
-from ..script_runner.runner import (
+from ..old_programs.script_runner import missing_errors, packages
+from ..old_programs.script_runner.runner import (
     module_called,
     outcome,
     path_of_script,
@@ -16,7 +16,12 @@ from ..script_runner.runner import (
     run_file,
     run_module,
 )
-from ..source_analysis import decay_var_lists, global_steps, missing_names, script_modules
+from ..old_programs.source_analysis import (
+    decay_var_lists,
+    global_steps,
+    missing_names,
+    script_modules,
+)
 from . import terminal
 
 _DESCRIPTION = """\

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from legacy_opt.core.nearest_names import did_you_mean
 
 from .. import messages, plain_text
-from ..quiet import silence
 from . import colours, tables
+from .quiet import silence
 
 SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2
 _WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export")  # commands that do not need it

@@ -6,9 +6,9 @@ import functools
 from typing import Callable, Optional
 
 from legacy_opt.native import settings
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.native.updates import kernel_choice
+from legacy_opt.programs.program import UnsupportedError
 
 
 def enable(

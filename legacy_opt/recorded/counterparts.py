@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tup
 
 import numpy as np
 
-from legacy_opt.recorded.interpreter import given_hyperparameters
+from legacy_opt.programs.operations import INTEGERS
+from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
-from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 

@@ -14,11 +14,11 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from legacy_opt.native.compiler.program import UnsupportedError, check
 from legacy_opt.native.runtime import compiled_kernels, standalone
-from legacy_opt.recorded.interpreter import check_array, check_gradient, check_slots
+from legacy_opt.programs.operations import SUMS
+from legacy_opt.programs.program import UnsupportedError, check
+from legacy_opt.recorded.arrays.interpreter import check_array, check_gradient, check_slots
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
-from legacy_opt.recorded.operations import SUMS
 from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError, Slot
 from legacy_opt.recorded.traced import traced_program
 

@@ -10,8 +10,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
-from legacy_opt.recorded import clipping, in_place
-from legacy_opt.recorded.interpreter import (
+from legacy_opt.recorded.arrays import clipping, in_place
+from legacy_opt.recorded.arrays.interpreter import (
     check_gradient,
     check_slots,
     given_hyperparameters,
@@ -21,7 +21,7 @@ from legacy_opt.recorded.interpreter import (
     stored_shape,
     whole_step,
 )
-from legacy_opt.recorded.library import Library
+from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
+from legacy_opt.programs.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
     ASSIGN,

@@ -16,7 +16,12 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional,
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
-from legacy_opt.recorded.interpreter import check_array, check_slots, stored_shape, whole_step
+from legacy_opt.recorded.arrays.interpreter import (
+    check_array,
+    check_slots,
+    stored_shape,
+    whole_step,
+)
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import List, Mapping, Sequence, Tuple
 
-from legacy_opt.native.compiler import program as programs
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.operations import DTYPES
+from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded import records
-from legacy_opt.recorded.operations import DTYPES
 from legacy_opt.recorded.records import Change, Function, Node, Program, Slot, level_of
 
 # The levels of kernels are numbers, in the order of those of records.

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
-from legacy_opt.recorded.operations import FLOATS
+from legacy_opt.programs.operations import FLOATS
 from legacy_opt.recorded.records import (
     FADE,
     FORMAT,

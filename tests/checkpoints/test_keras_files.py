@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from legacy_opt.compat.checkpoint_files.working_folder import WorkingFolder
-from legacy_opt.compat.checkpoints import conversion_through_keras
+from legacy_opt.compat.state.checkpoint_files.working_folder import WorkingFolder
+from legacy_opt.compat.state.checkpoints import conversion_through_keras
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes.command_line import with_users_module
 

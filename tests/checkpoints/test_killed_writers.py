@@ -6,11 +6,11 @@ Then the old or the new content is there, and the next process leaves no files o
 import numpy as np
 import pytest
 
-from legacy_opt.compat.checkpoint_files import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files import open_checkpoint
 from tests.support.processes import killing
 
 V1 = """
-from legacy_opt.compat.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
 def write(folder, number):
     with CheckpointWriter(folder + "/saved", overwrite=True) as writer:
         writer.add("x", np.float32(number))
@@ -24,7 +24,7 @@ def write(folder, number):
     compat.save_v1_checkpoint(folder + "/saved", variables, None, overwrite=True)
 """
 OBJECTS = """
-from legacy_opt.compat.checkpoints import object_checkpoint
+from legacy_opt.compat.state.checkpoints import object_checkpoint
 def write(folder, number):
     tf.compat.v1.enable_eager_execution()
     saved = tf.train.Checkpoint(x=tf.Variable(float(number)), y=tf.Variable([float(number)]))
@@ -32,7 +32,7 @@ def write(folder, number):
 """
 CONVERT = """
 from legacy_opt.compat import cli, to_keras
-from legacy_opt.compat.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
 def build():
     keras, inputs = tf.keras, tf.keras.Input([1])
     model = keras.Model(inputs, keras.layers.Dense(1, name="layer")(inputs))

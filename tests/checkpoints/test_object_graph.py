@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, compat, versions
-from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
-from legacy_opt.compat.checkpoint_files.object_graph import (
+from legacy_opt.compat.state.checkpoint_files import CheckpointError, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.object_graph import (
     NAMED_BY_NUMBER,
     NUMBERED,
     OBJECT_GRAPH,

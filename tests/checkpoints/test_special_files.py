@@ -9,7 +9,11 @@ import threading
 import numpy as np
 import pytest
 
-from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files import (
+    CheckpointError,
+    CheckpointWriter,
+    open_checkpoint,
+)
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes import programs
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import CheckpointError, load_v1_checkpoint, save_v1_checkpoint, to_keras
-from legacy_opt.compat.checkpoint_files.index import parse_index
+from legacy_opt.compat.state.checkpoint_files.index import parse_index
 from tests.support.checkpoints.v1_checkpoint_cases import (
     AVERAGES,
     USED,

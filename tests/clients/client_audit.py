@@ -10,7 +10,7 @@ import deepctr
 import pytest
 import tf_slim
 
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 
 # {file: {kind of use: line numbers}}. A line with two uses of the same kind is listed twice.
 TF_SLIM = {

@@ -13,8 +13,8 @@ import legacy_opt
 from legacy_opt import native, versions
 from legacy_opt.compat import to_keras, to_v1
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.updates import kernel_choice
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.cases import optimizers_in
 from tests.support.dynamic_tables import (
     BY_ROWS,

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tf_slim
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import moved_names
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import moved_names
 from tests.tools import signatures_of_tensorflow_1 as signatures
 
 v1 = tf.compat.v1

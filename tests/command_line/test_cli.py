@@ -9,8 +9,9 @@ import pytest
 
 import legacy_opt
 from legacy_opt import _checkout
-from legacy_opt.compat import plain_text, user_objects
+from legacy_opt.compat import plain_text
 from legacy_opt.compat.cli import tables, terminal
+from legacy_opt.compat.state import user_objects
 from tests.support.processes.command_line import ROOT, forget_module, start
 
 TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat.checkpoint_contents import stored
-from legacy_opt.compat.checkpoint_contents.named import named_contents
-from legacy_opt.compat.checkpoint_files import TensorInfo
+from legacy_opt.compat.state.checkpoint_contents import stored
+from legacy_opt.compat.state.checkpoint_contents.named import named_contents
+from legacy_opt.compat.state.checkpoint_files import TensorInfo
 from legacy_opt.optimizers import catalogue
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.keras.keras_apis import OPTIMIZER_V2

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import beta_powers
+from legacy_opt.compat.in_keras import beta_powers
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal, tensors
 from tests.support.keras import keras_apis

@@ -12,8 +12,8 @@ import tensorflow as tf
 import lanes
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import cli, diagnosis
-from legacy_opt.compat.cli import doctor_command
+from legacy_opt.compat import cli
+from legacy_opt.compat.cli import diagnosis, doctor_command
 from tests.support.paths import ROOT
 
 

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import libraries
-from legacy_opt.compat.script_runner import library_names
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import libraries
+from legacy_opt.compat.old_programs.script_runner import library_names
 from tests.support.processes.command_line import start
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

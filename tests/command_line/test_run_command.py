@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat.script_runner import runner
+from legacy_opt.compat.old_programs.script_runner import runner
 from tests.support import estimators
 from tests.support.paths import ROOT
 from tests.support.processes import programs

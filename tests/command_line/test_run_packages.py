@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat.script_runner import packages
-from legacy_opt.compat.source_analysis import script_modules
+from legacy_opt.compat.old_programs.script_runner import packages
+from legacy_opt.compat.old_programs.source_analysis import script_modules
 from tests.support.processes.command_line import Screen, start
 
 IS_V1 = versions.speaks_v1()

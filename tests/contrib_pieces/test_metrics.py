@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import old_names
 from legacy_opt.compat.contrib import metrics
+from legacy_opt.compat.old_programs import old_names
 from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1

@@ -10,8 +10,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat import to_keras, to_v1
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.updates import kernel_choice
+from legacy_opt.programs.program import UnsupportedError
 
 v1 = tf.compat.v1
 DIM = 4

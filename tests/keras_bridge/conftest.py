@@ -2,7 +2,7 @@
 
 import pytest
 
-from legacy_opt.compat.v1_optimizers import serialization
+from legacy_opt.compat.in_keras.v1_optimizers import serialization
 from tests.support.keras.keras_apis import api  # noqa: F401
 
 

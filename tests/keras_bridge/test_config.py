@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
 from legacy_opt.compat import custom_objects, register_optimizer
-from legacy_opt.compat.v1_optimizers import serialization
+from legacy_opt.compat.in_keras.v1_optimizers import serialization
 from tests.support import rules, running
 from tests.support.keras import keras3_saving as saving
 from tests.support.keras import keras_apis, keras_cases, keras_models
@@ -388,9 +388,9 @@ before = set(sys.modules)
 import legacy_opt.compat
 legacy_opt.compat.register_optimizer
 new = set(sys.modules) - before
-assert "legacy_opt.compat.v1_optimizers.serialization" in new
+assert "legacy_opt.compat.in_keras.v1_optimizers.serialization" in new
 assert not [name for name in new if "keras" in name.split(".")[0]], new
-assert "legacy_opt.compat.keras_bridge.keras2.optimizer" not in new
+assert "legacy_opt.compat.in_keras.keras_bridge.keras2.optimizer" not in new
 """
 
 

@@ -16,7 +16,7 @@ from legacy_opt.compat import (
     save_optimizer_v2,
     to_keras,
 )
-from legacy_opt.compat.checkpoint_files import keras_files
+from legacy_opt.compat.state.checkpoint_files import keras_files
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.optimizers_v2 import MAKERS, Heavy, Lookahead, legacy
 from tests.support.paths import DATA

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat.v1_optimizers import owned_state
+from legacy_opt.compat.in_keras.v1_optimizers import owned_state
 from legacy_opt.core import contract
 from tests.keras_bridge.test_overridden_methods import eagerly, session
 from tests.support import every_class

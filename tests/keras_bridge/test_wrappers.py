@@ -24,7 +24,7 @@ from legacy_opt import (
     VariableClippingOptimizer,
 )
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint, save_v1_checkpoint, to_v1
-from legacy_opt.compat.v1_optimizers import serialization
+from legacy_opt.compat.in_keras.v1_optimizers import serialization
 from tests.support import running
 from tests.support.keras import keras_ways, keras_wrappers
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2

@@ -1,8 +1,8 @@
 """Traces update rules that tests define as functions of tensors."""
 
-from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
-from legacy_opt.native.compiler.trace import Results, trace
 from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
+from legacy_opt.programs.trace import Results, trace
 
 
 def traced(update, dtype="float32", scalars=(), rank=1):

@@ -4,8 +4,7 @@ import json
 import shutil
 
 import legacy_opt
-from legacy_opt.compat import native_diagnosis
-from legacy_opt.compat.cli import doctor_command, main
+from legacy_opt.compat.cli import doctor_command, main, native_diagnosis
 from legacy_opt.native.runtime import cache, tensorflow_operations
 
 

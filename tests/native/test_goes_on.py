@@ -13,9 +13,9 @@ from legacy_opt import native, versions
 from legacy_opt.compat import to_keras
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler import operations
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.compiler import expressions as operations
 from legacy_opt.native.updates import check, kernel_choice
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.keras.keras_apis import KERAS_3
 
 from .training import Sgd

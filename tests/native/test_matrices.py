@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs.program import UnsupportedError
 
 from .training import is_native
 

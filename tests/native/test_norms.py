@@ -10,8 +10,8 @@ import legacy_opt
 from legacy_opt.core import gradient_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import accelerate
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.updates import norms
+from legacy_opt.programs.program import UnsupportedError
 
 from .training import START, Sgd
 

@@ -5,9 +5,9 @@ import functools
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import native_diagnosis
-from legacy_opt.native.compiler.program import UnsupportedError
-from legacy_opt.native.updates import optimizers
+from legacy_opt.compat.cli import native_diagnosis
+from legacy_opt.programs import optimizers
+from legacy_opt.programs.program import UnsupportedError
 from tests.support import ending_datasets, problems, rules, running
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.oracle_runs import assert_close, run_oracles

@@ -16,13 +16,12 @@ import tensorflow as tf
 import lanes
 import legacy_opt
 from legacy_opt import recorded, versions
-from legacy_opt.compat import native_diagnosis
-from legacy_opt.compat.cli import doctor_command
+from legacy_opt.compat.cli import doctor_command, native_diagnosis
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, probe, probe_in_child, tensorflow_operations
-from legacy_opt.native.updates import optimizers
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.programs import optimizers
+from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
 from legacy_opt.recorded.traced import traced_program
 from tests.support.paths import ROOT

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.processes import programs
 from tests.support.processes.local_cluster import free_addresses
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, compiled_kernels
+from legacy_opt.programs.program import UnsupportedError
 from tests.support import native_corners
 from tests.tools import bits
 

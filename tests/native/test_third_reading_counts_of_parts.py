@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from legacy_opt.core.user_warnings import NativeKernelWarning, RepartitionWarning
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.decays import InNumpy, InSession
 
 from .training import is_native

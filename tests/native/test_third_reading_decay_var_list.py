@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from legacy_opt.native import accelerate
 from legacy_opt.optimizers import decay_of_contrib
 from tests.support.processes.command_line import start

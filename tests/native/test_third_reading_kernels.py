@@ -8,7 +8,7 @@ import legacy_opt
 from legacy_opt.compat import to_keras
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import check
-from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.programs.formulas import Formulas
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 from .training import START, Sgd

@@ -9,8 +9,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 from .training import START, Sgd

@@ -5,15 +5,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import (
-    ELEMENT,
-    GRADIENT,
-    SCALAR,
-    VALUE,
-    Input,
-    UnsupportedError,
-)
-from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.programs.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input, UnsupportedError
+from legacy_opt.programs.trace import Results, trace
 
 from .rules import traced
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import settings
-from legacy_opt.native.compiler import operations
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.compiler import expressions as operations
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.programs.program import UnsupportedError
 from tests.support.processes import programs
 
 from .training import START, Sgd, is_native, native, trained

@@ -11,8 +11,8 @@ import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import estimator, to_keras
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.updates import kernel_choice
+from legacy_opt.programs.program import UnsupportedError
 from tests.support import estimators, running
 from tests.support.checkpoints.v1_checkpoints import APIS
 from tests.support.keras import keras_ways

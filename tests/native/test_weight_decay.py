@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs.program import UnsupportedError
 
 v1 = tf.compat.v1
 START = np.random.RandomState(0).uniform(1, 2, (6, 4)).astype(np.float32)

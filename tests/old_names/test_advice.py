@@ -6,7 +6,7 @@
 import pytest
 
 from legacy_opt import versions
-from legacy_opt.compat import old_names
+from legacy_opt.compat.old_programs import old_names
 from tests.support import estimators
 from tests.support.paths import ROOT
 from tests.support.processes import programs

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat.old_names import KNOWN_NAMES, parameters, patching
-from legacy_opt.compat.source_analysis import missing_names
+from legacy_opt.compat.old_programs.old_names import KNOWN_NAMES, parameters, patching
+from legacy_opt.compat.old_programs.source_analysis import missing_names
 from tests.tools import known_names
 from tests.tools import signatures_of_tensorflow_1 as signatures
 

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import moved_names, parameters
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import moved_names, parameters
 from tests.support import estimators
 from tests.support.processes import programs
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat import estimator, old_names
+from legacy_opt.compat import estimator
+from legacy_opt.compat.old_programs import old_names
 from legacy_opt.optimizers import decay_of_contrib
 from tests.support import estimators
 from tests.support.paths import ROOT

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from legacy_opt.core import step
 from legacy_opt.optimizers import decay_of_contrib
 from tests.support import every_class, running

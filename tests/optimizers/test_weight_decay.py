@@ -19,7 +19,7 @@ from legacy_opt import (
     extend_with_decoupled_weight_decay,
 )
 from legacy_opt.compat import to_keras
-from legacy_opt.compat.v1_optimizers import serialization
+from legacy_opt.compat.in_keras.v1_optimizers import serialization
 from tests.support import rules
 from tests.support.cases import CASES, one_of_each_class
 

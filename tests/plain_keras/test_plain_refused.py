@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import from_plain_keras, to_plain_keras
-from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
+from legacy_opt.compat.in_keras.plain_keras.counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
 from legacy_opt.optimizers import catalogue
 from tests.support import rules
 from tests.support.keras import keras_models
@@ -61,7 +61,7 @@ def test_no_counterpart(api, name):
 
 def test_every_optimizer_has_a_counterpart_or_a_reason():
     assert set(catalogue.__all__) <= {*COUNTERPARTS, *WITHOUT_COUNTERPART}, (
-        "add it to a dict of compat/plain_keras/counterparts.py"
+        "add it to a dict of compat/in_keras/plain_keras/counterparts.py"
     )
 
 

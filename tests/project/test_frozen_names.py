@@ -21,11 +21,11 @@ def test_names_in_files_of_users_stay():
 def test_the_name_of_the_bridge_in_saved_models():
     frozen = json.loads(frozen_names.PAGE.read_text(encoding="utf-8"))["keras"]
     if versions.keras_facts()["generation"] == 3:
-        from legacy_opt.compat.keras_bridge.keras3.optimizer import BridgedOptimizer
+        from legacy_opt.compat.in_keras.keras_bridge.keras3.optimizer import BridgedOptimizer
 
         assert versions.keras_3().saving.get_registered_name(BridgedOptimizer) == frozen
         return
-    from legacy_opt.compat.keras_bridge.keras2.optimizer import BridgedOptimizer
+    from legacy_opt.compat.in_keras.keras_bridge.keras2.optimizer import BridgedOptimizer
 
     utils = versions.keras_2().utils
     assert utils.get_custom_objects()[frozen.split(">")[1]] is BridgedOptimizer

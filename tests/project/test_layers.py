@@ -61,11 +61,11 @@ def test_every_package_is_listed():
         ("legacy_opt.core.slots", "def late():\n    import legacy_opt.wrappers.base", True),
         ("legacy_opt.core.slots", "from legacy_opt.versions import keras", False),
         ("legacy_opt.core.slots", "importlib.import_module('legacy_opt.public')", True),
-        ("legacy_opt.compat.checkpoint_files.paths", "from ..cli import tables", True),
-        ("legacy_opt.compat.checkpoint_files.paths", "from . import reader", False),
-        ("legacy_opt.compat.cli.tables", "from ..checkpoint_files import paths", False),
-        ("legacy_opt.compat.cli.tables", "from compat.checkpoint_files import paths", True),
-        ("legacy_opt.compat", "HOMES = {'main': 'cli.terminal'}", True),
+        ("legacy_opt.compat.state.checkpoint_files.paths", "from ..cli import tables", True),
+        ("legacy_opt.compat.state.checkpoint_files.paths", "from . import reader", False),
+        ("legacy_opt.compat.cli.tables", "from ..state.checkpoint_files import paths", False),
+        ("legacy_opt.compat.cli.tables", "from compat.state.checkpoint_files import paths", True),
+        ("legacy_opt", "import_module({'main': 'native.settings'}[name])", True),
     ],
 )
 def test_wrong_imports_are_found(module, source, wrong, tmp_path):

@@ -261,7 +261,7 @@ else:
     import compat.v1_optimizers.serialization
     from compat import to_keras
     from compat.v1_optimizers import nesting
-    from legacy_opt.compat.v1_optimizers import nesting as same
+    from legacy_opt.compat.in_keras.v1_optimizers import nesting as same
     assert compat is legacy_opt.compat is sys.modules["compat"]
     assert to_keras is legacy_opt.compat.to_keras and nesting is same
     for name, module in list(sys.modules.items()):

@@ -11,7 +11,7 @@ import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, standalone
-from legacy_opt.native.updates.optimizers import formulas_of
+from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.recorded.native import NativeOptimizer, traced_program
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.tools import rules

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import recorded
-from legacy_opt.native.updates import optimizers
+from legacy_opt.programs import optimizers
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, running

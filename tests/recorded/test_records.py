@@ -12,7 +12,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import recorded
-from legacy_opt.recorded import interpreter, operations, reading
+from legacy_opt.programs import operations
+from legacy_opt.recorded import reading
+from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
 from tests.support.processes import programs
 from tests.tools import rules
@@ -465,7 +467,7 @@ def test_floats_become_integers():
 
 
 def test_each_operation_of_kernels_is_known():
-    from legacy_opt.native.compiler.operations import ELEMENTWISE
+    from legacy_opt.native.compiler.expressions import ELEMENTWISE
 
     assert set(operations.TABLE) == set(ELEMENTWISE) | set(operations.SUMS)
 

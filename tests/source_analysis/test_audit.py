@@ -13,8 +13,8 @@ import textwrap
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.source_analysis import name_verdicts
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs.source_analysis import name_verdicts
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from tests.support.processes.command_line import ROOT, Screen
 
 pytestmark = pytest.mark.once

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from tests.support.processes.command_line import Screen
 
 pytestmark = pytest.mark.once

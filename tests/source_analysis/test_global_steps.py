@@ -10,13 +10,13 @@ import textwrap
 
 import pytest
 
-from legacy_opt.compat.source_analysis import (
+from legacy_opt.compat.old_programs.source_analysis import (
     decay_var_lists,
     global_steps,
     name_verdicts,
     script_modules,
 )
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 
 pytestmark = pytest.mark.once
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat.cli import run_command
-from legacy_opt.compat.old_names import moved_names, patching
-from legacy_opt.compat.source_analysis import missing_names, script_modules
+from legacy_opt.compat.old_programs.old_names import moved_names, patching
+from legacy_opt.compat.old_programs.source_analysis import missing_names, script_modules
 from tests.support import estimators
 
 pytestmark = pytest.mark.once

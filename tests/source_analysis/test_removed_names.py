@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import old_names
-from legacy_opt.compat.source_analysis import missing_names, script_modules
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.source_analysis import missing_names, script_modules
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from tests.support.paths import ROOT
 from tests.support.processes.command_line import Screen
 from tests.tools import names_of_tensorflow_1

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs.program import UnsupportedError
 from tests.support import arguments, running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import APIS

@@ -5,8 +5,9 @@ import functools
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import contrib, old_names
-from legacy_opt.compat.old_names import patching
+from legacy_opt.compat import contrib
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import patching
 
 v1 = tf.compat.v1
 OURS, ORIGINAL = "legacy_opt", pytest.param("tf", marks=pytest.mark.contrib)

@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native.compiler.program import (
+from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
+from legacy_opt.programs.program import (
     ADD,
     ASSIGN,
     ELEMENT,
@@ -27,8 +28,7 @@ from legacy_opt.native.compiler.program import (
     VALUE,
     Input,
 )
-from legacy_opt.native.compiler.trace import Results, trace
-from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
+from legacy_opt.programs.trace import Results, trace
 
 v1 = tf.compat.v1
 START = np.arange(1, 7, dtype=np.float32).reshape(3, 2)

@@ -6,9 +6,9 @@
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native.compiler.program import ASSIGN, ELEMENT, GRADIENT, VALUE, Input
-from legacy_opt.native.compiler.trace import Results, trace
 from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs.program import ASSIGN, ELEMENT, GRADIENT, VALUE, Input
+from legacy_opt.programs.trace import Results, trace
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int32", "int64")
 DIVISORS = {"int32": (-1, 7, -3, 2**31 - 1), "int64": (-1, 10, -(2**63), 2**63 - 1)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1

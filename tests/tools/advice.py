@@ -16,9 +16,9 @@ import tempfile
 from unittest import mock
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import moved_names
-from legacy_opt.compat.source_analysis.optimizer_uses import audit
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import moved_names
+from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from tests.tools import names_of_tensorflow_1, signatures_of_tensorflow_1
 
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS=1"

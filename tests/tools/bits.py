@@ -84,7 +84,7 @@ def train(threads):
     """Prints a hash of all trained variables of each dtype, and of the results at corners."""
     import tensorflow as tf
 
-    from legacy_opt.compat import native_diagnosis
+    from legacy_opt.compat.cli import native_diagnosis
     from legacy_opt.native.runtime import tensorflow_operations
 
     if hasattr(tf.compat.v1, "disable_eager_execution"):

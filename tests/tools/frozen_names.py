@@ -13,7 +13,7 @@ import warnings
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat import native_diagnosis
+from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.optimizers import catalogue
 from legacy_opt.recorded import records, state_files
 from legacy_opt.versions.keras import KERAS_PACKAGE

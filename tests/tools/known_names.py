@@ -10,8 +10,8 @@ import pkgutil
 import sys
 import types
 
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import NEED_PACKAGES, moved_names
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import NEED_PACKAGES, moved_names
 from tests.tools.signatures_of_tensorflow_1 import found, is_name
 
 _OF_SLIM = ("evaluation", "layers", "learning", "losses", "metrics")

@@ -11,7 +11,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "native", "versions"]
+OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "programs", "native", "versions"]
+SHARED = [".arrays", ".file_endings", ".messages", ".plain_text", ".special_files"]
+ADAPTED = [".in_keras.v1_optimizers", ".in_keras.keras_adapters"]
+BRIDGES = [".in_keras.keras_bridge", ".in_keras.optimizer_v2", ".in_keras.bridge"]
 # The only import that runs upwards. It takes place when a user has enabled native kernels.
 HOOK = "legacy_opt.core.kernel_hook", "legacy_opt.native.updates.one_step"
 # The packages and modules that each package may import besides itself. A name that begins with a
@@ -22,74 +25,70 @@ ALLOWED = {
     "core": ["versions"],
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
-    "native": ["core", "optimizers", "wrappers", "versions"],
-    # Only `recording` needs TensorFlow and the packages below.
-    "recorded": ["core", "native", "wrappers"],
+    "programs": ["core", "optimizers", "versions"],
+    "native": ["core", "optimizers", "wrappers", "programs", "versions"],
+    # Only `recording` needs TensorFlow.
+    "recorded": ["core", "wrappers", "programs", "native"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
+    # What all wings of compat share.
     ".arrays": [],
-    ".beta_powers": [],
-    ".contrib": ["versions", "core"],
-    ".embedding_rows": ["versions", "core"],
-    ".estimator": ["versions", "core", ".estimator_names"],
-    ".estimator_names": [],
+    ".file_endings": [],
     ".messages": [],
     ".plain_text": [],
-    ".quiet": [],
-    ".side_by_side": [],
-    ".file_endings": [],
     ".special_files": [],
-    ".user_objects": ["core", ".messages"],
-    ".v1_optimizers": [*OF_V1, ".messages"],
-    ".checkpoint_files": [
+    # v1 optimizers in Keras, and Keras optimizers in graphs.
+    ".in_keras.beta_powers": [],
+    ".in_keras.embedding_rows": ["versions", "core"],
+    ".in_keras.side_by_side": [],
+    ".in_keras.v1_optimizers": [*OF_V1, ".messages"],
+    ".in_keras.keras_adapters": ["versions", ".in_keras.v1_optimizers"],
+    ".in_keras.keras_bridge": [*OF_V1, ".arrays", ".messages", *ADAPTED],
+    ".in_keras.optimizer_v2": ["versions", "core", ".arrays", *ADAPTED, ".in_keras.keras_bridge"],
+    ".in_keras.keras_in_graphs": [*OF_V1, ".messages", *ADAPTED],
+    ".in_keras.bridge": ["versions", "core", *ADAPTED, *BRIDGES],
+    ".in_keras.session_comparison": [
+        *OF_V1,
+        ".arrays",
+        ".in_keras.side_by_side",
+        *ADAPTED,
+        *BRIDGES,
+    ],
+    ".in_keras.plain_keras": [
+        *[*OF_V1, ".arrays", ".messages", ".in_keras.beta_powers", ".in_keras.side_by_side"],
+        *[*ADAPTED, *BRIDGES],
+    ],
+    # State of optimizers in files.
+    ".state.user_objects": ["core", ".messages"],
+    ".state.checkpoint_files": [
         *["versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
     ],
-    ".checkpoint_contents": [
-        *["core", "optimizers", ".arrays", ".file_endings", ".checkpoint_files"],
+    ".state.checkpoint_contents": [
+        *["core", "optimizers", ".arrays", ".file_endings", ".state.checkpoint_files"],
     ],
-    ".keras_adapters": ["versions", ".v1_optimizers"],
-    ".keras_bridge": [
-        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
+    ".state.checkpoints": [
+        *[*OF_V1, "recorded", *SHARED, ".state.user_objects", ".in_keras.beta_powers"],
+        *[*ADAPTED, ".state.checkpoint_files", ".state.checkpoint_contents"],
     ],
-    ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
-    ".plain_keras": [
-        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
-        *[".beta_powers", ".keras_bridge"],
+    # Old names, and programs that use them.
+    ".contrib": ["versions", "core"],
+    ".estimator": ["versions", "core", ".old_programs.estimator_names"],
+    ".old_programs.estimator_names": [],
+    ".old_programs.old_names": ["legacy_opt", "optimizers", "versions", ".contrib", ".estimator"],
+    ".old_programs.source_analysis": [
+        *[".file_endings", ".plain_text", ".special_files", ".old_programs.estimator_names"],
+        ".old_programs.old_names",
     ],
-    ".checkpoints": [
-        *[
-            *OF_V1,
-            "recorded",
-            ".arrays",
-            ".beta_powers",
-            ".messages",
-            ".file_endings",
-            ".plain_text",
-            ".special_files",
-            ".user_objects",
-        ],
-        *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
-    ],
-    ".old_names": ["legacy_opt", "optimizers", "versions", ".contrib", ".estimator"],
-    ".source_analysis": [
-        *[".estimator_names", ".file_endings", ".plain_text", ".special_files", ".old_names"],
-    ],
-    ".script_runner": [
-        *["versions", "core", "public", ".special_files", ".old_names", ".source_analysis"],
-    ],
-    ".native_diagnosis": ["native", "optimizers"],
-    ".check_devices": ["legacy_opt", "versions", "optimizers", "recorded", ".native_diagnosis"],
-    ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
-    ".compat": [
-        *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".embedding_rows"],
-        *[".contrib", ".estimator", "core"],
+    ".old_programs.script_runner": [
+        *["versions", "core", "public", ".special_files", ".old_programs.old_names"],
+        ".old_programs.source_analysis",
     ],
 }
-EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
+EVERYTHING_BELOW = list(ALLOWED)
+ALLOWED[".compat"] = ["core", ".cli", *(each for each in ALLOWED if each.startswith("."))]
 ALLOWED[".cli"] = EVERYTHING_BELOW
 
 
@@ -107,7 +106,8 @@ def package_of(module):
     """Returns the key in `ALLOWED` that applies to a module."""
     words = module.split(".")[1:]
     if words[:1] == ["compat"]:
-        return "." + (words + ["compat"])[1 if words[1:] else 0]
+        names = ["." + ".".join(words[1 : 1 + length]) for length in (2, 1)]
+        return next((name for name in names if name in ALLOWED), ".compat")
     return words[0] if words else "legacy_opt"
 
 
@@ -122,10 +122,10 @@ def names_in(module, source, is_package, known):
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif type(node).__name__ in ("Constant", "Str"):  # Python 3.7 has Str
-            # The string may be an argument of import_module, or name a module that compat imports
+            # The string may be an argument of import_module, or name a module that is imported
             # lazily.
             text = node.s if type(node).__name__ == "Str" else node.value
-            for name in text, f"{module}.{text}":
+            for name in (text, f"{module}.{text}") if "import_module" in source else (text,):
                 if "." in str(name) and name in known:
                     yield name
 

@@ -23,11 +23,13 @@ from leave_checks import (
 )
 
 from legacy_opt import recorded
-from legacy_opt.recorded import jax_state, optax_own, state_files
+from legacy_opt.recorded import state_files
 from legacy_opt.recorded.jax import JaxOptimizer, Rows, State
+from legacy_opt.recorded.jax import own as optax_own
+from legacy_opt.recorded.jax import state as jax_state
+from legacy_opt.recorded.jax.transformation import from_record
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
-from legacy_opt.recorded.optax import from_record
 
 RANDOM = np.random.RandomState(0)
 GRADIENTS = [

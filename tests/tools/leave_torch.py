@@ -21,9 +21,11 @@ from leave_checks import (
 )
 
 from legacy_opt import recorded
-from legacy_opt.recorded import state_files, torch_own, torch_state
+from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.torch import RecordedOptimizer
+from legacy_opt.recorded.torch import own as torch_own
+from legacy_opt.recorded.torch import state as torch_state
 
 BATCHES = torch.randn(10, 5, 3, generator=torch.Generator().manual_seed(0))
 

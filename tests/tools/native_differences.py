@@ -73,7 +73,7 @@ def measured():
 
     The result is a dict from name to a dict from "dtype, way" to the share; None without a kernel.
     """
-    from legacy_opt.compat import native_diagnosis
+    from legacy_opt.compat.cli import native_diagnosis
     from legacy_opt.optimizers import stock_rules
 
     classes = native_diagnosis.classes()

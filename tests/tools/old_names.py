@@ -3,7 +3,7 @@
 python -m tests.tools.old_names
 """
 
-from legacy_opt.compat import old_names
+from legacy_opt.compat.old_programs import old_names
 
 
 def replaced():

@@ -14,7 +14,11 @@ import tensorflow as tf
 
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
+from legacy_opt.compat.in_keras.plain_keras.counterparts import (
+    COUNTERPARTS,
+    KINDS,
+    WITHOUT_COUNTERPART,
+)
 from tests.support.pages import table, with_part
 
 v1 = tf.compat.v1

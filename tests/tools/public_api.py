@@ -11,12 +11,12 @@ import inspect
 import legacy_opt
 from legacy_opt import compat, native, recorded, rule_writing
 from legacy_opt.compat import contrib
-from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.contrib import rnn_linear
-from legacy_opt.compat.keras_bridge.session_comparison import Comparison
-from legacy_opt.compat.old_names.patching import Patch
-from legacy_opt.compat.plain_keras.measurement import Measurement
-from legacy_opt.compat.plain_keras.report import Moved, Translation, TranslationReport
+from legacy_opt.compat.in_keras.plain_keras.measurement import Measurement
+from legacy_opt.compat.in_keras.plain_keras.report import Moved, Translation, TranslationReport
+from legacy_opt.compat.in_keras.session_comparison import Comparison
+from legacy_opt.compat.old_programs.old_names.patching import Patch
+from legacy_opt.compat.state.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.recorded import counterparts, state_files
 from legacy_opt.recorded import native as native_target
 from legacy_opt.recorded import numpy as numpy_target

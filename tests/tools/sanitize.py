@@ -14,11 +14,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from legacy_opt.compat import native_diagnosis
+from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache
-from legacy_opt.native.updates import optimizers
+from legacy_opt.programs import optimizers
+from legacy_opt.programs.program import UnsupportedError
 from tests.support import native_corners
 from tests.support.paths import ROOT
 

@@ -1,7 +1,7 @@
 """Compares the arguments and defaults of forwarded names with those of TensorFlow 1.15.
 
-A name is forwarded if a row of `compat/old_names` answers it with an object elsewhere. A class
-stands for its constructor and its public methods. From the checkout's root, with tf_slim on
+A name is forwarded if a row of `compat/old_programs/old_names` answers it with an object elsewhere.
+A class stands for its constructor and its public methods. From the checkout's root, with tf_slim on
 PYTHONPATH for its names, the first command records 1.15's signatures, and the second writes the
 verdicts on another lane into a table::
 
@@ -12,7 +12,8 @@ The verdicts are
 
 * equal; not in the table, except for their number,
 * added: there are new arguments, which have defaults, after the old ones,
-* error: a call that uses the rest is an error, as Python or `compat/old_names/parameters.py` says,
+* error: a call that uses the rest is an error, as Python or
+  `compat/old_programs/old_names/parameters.py` says,
 * refused: there is no such name, which `legacy-opt run` and `audit` say before the run,
 * adapted: the rest has the same meaning all the same, for the reason in `REASONS`,
 * another meaning: none of these, which a test does not let pass.
@@ -32,8 +33,8 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import compat
-from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import moved_names
+from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import moved_names
 from tests.support.paths import ROOT
 
 _RECORDED = ROOT / "tests" / "data" / "signatures_tf115.txt"

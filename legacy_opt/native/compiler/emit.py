@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from legacy_opt.native.compiler.emitter import Emitter
 from legacy_opt.native.compiler.matrix_emitter import MatrixEmitter
-from legacy_opt.native.compiler.program import Program
+from legacy_opt.programs.program import Program
 
 
 def emit(program: Program) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
-from legacy_opt.native.compiler.operations import (
+from legacy_opt.native.compiler.expressions import (
     DTYPES,
     expression,
     load,
@@ -16,7 +16,7 @@ from legacy_opt.native.compiler.operations import (
     text_of,
     type_of,
 )
-from legacy_opt.native.compiler.program import (
+from legacy_opt.programs.program import (
     ADD,
     AFTER_SUMS,
     ELEMENT,

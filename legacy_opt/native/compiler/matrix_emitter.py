@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, List, Sequence, Set, Tuple
 
 from legacy_opt.native.compiler.emitter import Emitter
-from legacy_opt.native.compiler.operations import name_of, store, stored_type, text_of, type_of
-from legacy_opt.native.compiler.program import (
+from legacy_opt.native.compiler.expressions import name_of, store, stored_type, text_of, type_of
+from legacy_opt.programs.program import (
     AFTER_MATRICES,
     ELEMENT,
     MATRIX,

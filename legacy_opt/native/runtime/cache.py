@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.programs.program import UnsupportedError
 
 SOURCES = Path(__file__).parents[1] / "sources"
 HEADERS = ("kernel.h", "elementary.h")

@@ -9,8 +9,8 @@ from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import MOST_SCALARS, MOST_SLOTS, Program
 from legacy_opt.native.runtime import cache
+from legacy_opt.programs.program import MOST_SCALARS, MOST_SLOTS, Program
 
 ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
 _INT = ctypes.c_int32

@@ -7,9 +7,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input, Program
-from legacy_opt.native.compiler.trace import Results, trace
 from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
+from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input, Program
+from legacy_opt.programs.trace import Results, trace
 
 v1 = tf.compat.v1
 

@@ -13,9 +13,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, probe
 from legacy_opt.native.runtime.compiled_kernels import Kernel
+from legacy_opt.programs.program import UnsupportedError
 
 _SOURCES = ("operations.cc", "checks.h", "update.h", "kernel.h")
 _FLAGS = ["-O2", "-fPIC", "-shared", "-w"]

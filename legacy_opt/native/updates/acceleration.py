@@ -12,8 +12,8 @@ from legacy_opt.core import contract, gradient_pairs
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
-from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
 from legacy_opt.optimizers import catalogue, decay_of_contrib
+from legacy_opt.programs.optimizers import has_stock_rule, may_have_kernels
 
 # The classes that replace the classes of the same names in `tf.contrib.opt`, without a difference.
 OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Callable
 
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
-from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import Formulas, Tensors
+from legacy_opt.programs.formulas import Formulas, Tensors
+from legacy_opt.programs.trace import Results
 from legacy_opt.wrappers.moving_average import difference
 
 

@@ -11,8 +11,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native.compiler.matrix_axes import axes_of
-from legacy_opt.native.compiler.program import (
+from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs.matrix_axes import axes_of
+from legacy_opt.programs.program import (
     ADD,
     GRADIENT,
     ROW,
@@ -22,8 +23,7 @@ from legacy_opt.native.compiler.program import (
     Program,
     UnsupportedError,
 )
-from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs.trace import Results
 
 v1 = tf.compat.v1
 Arrays = Dict[Input, np.ndarray]

@@ -12,10 +12,10 @@ from legacy_opt.core.types import Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
 from legacy_opt.native.updates import check
-from legacy_opt.native.updates.formulas import Formula, Formulas
+from legacy_opt.programs.formulas import Formula, Formulas
+from legacy_opt.programs.program import UnsupportedError
 
 # The largest number of kernels that are made for one variable. There is a limit, because a rule may
 # read an attribute that has another value in each step, and each value needs its own kernel.

@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from legacy_opt.core.types import DType, Tensor
 from legacy_opt.core.variable_access import on_any_device
-from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
-from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.runtime import tensorflow_operations
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.native.updates import kernel_choice
-from legacy_opt.native.updates.formulas import Formula
+from legacy_opt.programs.formulas import Formula
+from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
+from legacy_opt.programs.trace import Results
 
 
 def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Tensor]:

@@ -14,13 +14,13 @@ from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.variable_access import after, here, is_resource, on_any_device, variable_shape
 from legacy_opt.native import settings
-from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import tensorflow_operations
 from legacy_opt.native.updates import kernel_choice, norms
 from legacy_opt.native.updates.averages import AverageFormulas
-from legacy_opt.native.updates.formulas import Formulas
-from legacy_opt.native.updates.optimizers import formulas_of, overrides_updates
 from legacy_opt.native.updates.scaling import identity_of, split_factors
+from legacy_opt.programs.formulas import Formulas
+from legacy_opt.programs.optimizers import formulas_of, overrides_updates
+from legacy_opt.programs.program import UnsupportedError
 
 # The largest total size of the small variables that one operation updates together. There is a
 # limit, because the operation locks all these variables and waits for all their gradients.

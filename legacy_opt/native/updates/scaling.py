@@ -14,8 +14,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.types import DType, Operation, Tensor, Variable
 from legacy_opt.core.variable_access import may_share_ref_memory
-from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas, Tensors
+from legacy_opt.programs.formulas import ChangedFormulas, Formulas, Tensors
+from legacy_opt.programs.trace import Results
 
 _MOST_FACTORS = 4
 _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}

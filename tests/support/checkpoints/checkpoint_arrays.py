@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files import (
+    CheckpointError,
+    CheckpointWriter,
+    open_checkpoint,
+)
 from tests.tools import record_data
 
 v1 = tf.compat.v1

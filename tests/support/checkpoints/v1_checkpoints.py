@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support import running
 from tests.support.keras import keras_apis, keras_ways
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.compat import to_keras
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support import running
 from tests.support.pages import table, with_part
 from tests.support.problems import Problem, Rows

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, versions
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support import problems, running
 
 v1 = tf.compat.v1

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.plain_keras.counterparts import COUNTERPARTS
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support import problems, running
 from tests.support.keras import keras_cases, keras_models
 from tests.support.keras.keras_apis import KERAS_3

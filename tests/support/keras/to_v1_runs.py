@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
-from legacy_opt.compat.side_by_side import training_function
+from legacy_opt.compat.in_keras.side_by_side import training_function
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each

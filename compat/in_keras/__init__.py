@@ -1,0 +1,1 @@
+"""V1 optimizers in Keras, and Keras optimizers in TF1 graphs."""

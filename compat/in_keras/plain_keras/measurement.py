@@ -1,0 +1,200 @@
+"""Measures how far Keras' own optimizer and a v1 optimizer differ when both train side by side."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent import futures
+from typing import NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from ... import arrays
+from .. import side_by_side
+from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
+
+EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from best to worst
+STEPS = 20
+_WARM_UP = 5
+_SHAPE = (9, 3)
+# Factors of the gradients, by column. Small gradients reveal where epsilon is added.
+_SCALES = (1.0, 1e-2, 1e-4)
+# A difference counts as rounding if it is at most the sum of _ROUNDING times the largest distance
+# that a weight has moved, and _LAST_DIGITS times the largest weight. In experiments, rounding alone
+# caused differences of at most 1e-5 times that distance. A different update rule caused differences
+# of at least 0.03 times that distance.
+_ROUNDING = 1e-4
+_LAST_DIGITS = 4 * np.finfo(np.float32).eps
+# The factor by which the kind "learning rate changed" multiplies the learning rate.
+_DROP = 0.1
+
+
+class Measurement(NamedTuple):
+    """The difference between two optimizers in one kind of training, measured in float32.
+
+    Attributes:
+      kind: "dense"; "some rows" (sparse gradients without repeated ids, for some of the rows);
+        "repeated ids" (sparse gradients for all rows, with some rows twice); or "learning rate
+        changed" (dense gradients; the learning rate is divided by ten after the translation).
+      grade: "exact", "rounding" or "differs".
+      largest: the largest difference between two corresponding weights in 20 training steps; inf if
+        training raises an error.
+      distance: the largest distance by which a weight has moved in these steps.
+      counts: whether this kind counts for the grade of the translation.
+      why: why the two optimizers differ, or None.
+    """
+
+    kind: str
+    grade: str
+    largest: float
+    distance: float
+    counts: bool
+    why: Optional[str] = None
+
+    @property
+    def share(self) -> float:
+        """The largest difference as a share of `distance`."""
+        return self.largest / self.distance if self.distance else float(self.largest > 0)
+
+    def __str__(self):
+        size = "0" if self.grade == EXACT else f"{self.largest:.0e} of {self.distance:.1g}"
+        if self.grade == DIFFERS:
+            size = f"{self.largest:.2g} of {self.distance:.2g} ({100 * self.share:.0f} %)"
+        if not np.isfinite(self.largest):
+            size = "inf"
+        return f"{self.kind}: {self.grade}, {size}{'' if self.counts else ' (does not count)'}"
+
+
+class SideBySide(NamedTuple):
+    """The result of training with two optimizers side by side.
+
+    Attributes:
+      largest: the largest difference between two corresponding weights.
+      distance: the largest distance by which a weight has moved.
+      size: the largest absolute value of a weight.
+      error: the exception if training with one of the optimizers fails, or None.
+    """
+
+    largest: float
+    distance: float
+    size: float
+    error: Optional[Exception] = None
+
+    @property
+    def grade(self):
+        """The grade: "exact", "rounding" or "differs"."""
+        if self.largest == 0:
+            return EXACT
+        rounding = _ROUNDING * self.distance + _LAST_DIGITS * self.size
+        return ROUNDING if self.largest <= rounding else DIFFERS
+
+
+def worst(measurements):
+    """Returns the worst grade of the measurements whose `counts` is True."""
+    return max((each.grade for each in measurements if each.counts), key=GRADES.index)
+
+
+def measure(make, carry, rate, are_separate):
+    """Trains scratch variables with two optimizers side by side.
+
+    Args:
+      make: a function without arguments that returns two new optimizers. The first has the settings
+        of the optimizer that was translated, the second has the settings of the translation.
+      carry: a function that copies the first optimizer's state to the second optimizer; None if no
+        state is translated. The function's arguments are the two optimizers, the variables of the
+        first optimizer and the variables of the second optimizer.
+      rate: the current learning rate.
+      are_separate: whether each kind of training needs separate optimizers. This is the case with
+        global_clipnorm, because then each gradient influences the updates of all variables.
+
+    Returns:
+      A list with a `SideBySide` for each of `KINDS`.
+    """
+    if not tf.distribute.has_strategy():
+        return _measure(make, carry, rate, are_separate)
+    # A new thread has no active distribution strategy, so the scratch variables have no replicas.
+    with futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(_measure, make, carry, rate, are_separate).result()
+
+
+def _measure(make, carry, rate, are_separate):
+    results = None
+    if not are_separate:
+        with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
+            results = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
+    if results is None:
+        results = _train_kinds(make, carry, rate, (DENSE,))
+        for kind in (ROWS, REPEATED):
+            try:
+                results.update(_train_kinds(make, carry, rate, (kind,)))
+            except Exception as error:  # Keras or a user's function may not take sparse gradients
+                results[kind] = SideBySide(np.inf, 0.0, 0.0, error)
+    return [results[kind] for kind in KINDS]
+
+
+def _train_kinds(make, carry, rate, kinds):
+    problem = _problem(kinds, min(1.0, 10 * rate))
+    with side_by_side.scope() as initialize:
+        trainings = [side_by_side.training(each, problem, named=False) for each in make()]
+        initialize()
+        return _compare(trainings, problem, carry, rate)
+
+
+def _problem(kinds, size):
+    """Returns a `Problem` with one variable per kind of training; `size` is that of its values."""
+    random = np.random.RandomState(0)
+    values = {kind: (size * random.randn(*_SHAPE)).astype(np.float32) for kind in kinds}
+    steps = [[_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)]
+    return side_by_side.Problem(values, sparse=(ROWS, REPEATED), steps=steps)
+
+
+def _gradient(kind, random):
+    draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
+    if kind == DENSE:
+        return draw(_SHAPE[0])
+    some_rows = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
+    ids = some_rows if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some_rows])
+    return draw(len(ids)), ids.astype(np.int64)
+
+
+def _compare(trainings, problem, carry, rate):
+    """Trains with both optimizers, after a warm-up of the first if state is translated.
+
+    Returns:
+      A dict from each kind to a `SideBySide`.
+    """
+    steps = iter(problem.steps)
+    if carry is not None:
+        for _ in range(_WARM_UP):
+            trainings[0].step(next(steps))
+    results = _continue(trainings, steps, carry)
+    if DENSE in results:
+        results[RATE] = _continue(trainings, steps, carry, _DROP * rate)[DENSE]
+    return results
+
+
+def _continue(trainings, steps, carry, rate=None):
+    """Continues both trainings from the weights of the first, and returns a dict as `_compare`."""
+    source, target = trainings
+    before = source.values(source.variables)
+    target.assign(before)
+    if carry is not None:
+        variables = [list(training.variables.values()) for training in trainings]
+        carry(source.optimizer, target.optimizer, *variables)
+    if rate is not None:
+        for training in trainings:
+            training.optimizer.learning_rate = rate
+    gaps = dict.fromkeys(before, 0.0)
+    for _ in range(STEPS):
+        gradients = next(steps)
+        weights, target_weights = source.step(gradients), target.step(gradients)
+        for kind, gap in gaps.items():
+            gaps[kind] = max(gap, arrays.largest_difference(weights[kind], target_weights[kind]))
+    return {
+        kind: SideBySide(gap, _largest(weights[kind] - before[kind]), _largest(weights[kind]))
+        for kind, gap in gaps.items()
+    }
+
+
+def _largest(values):
+    return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))

@@ -1,0 +1,261 @@
+"""Translates settings and state of a bridged optimizer to its counterpart in Keras, and back."""
+
+import inspect
+import numbers
+
+import numpy as np
+
+from legacy_opt import versions
+
+from ... import messages
+from .. import beta_powers
+from ..keras_adapters import AWAITS, adapter_of
+from ..v1_optimizers import schedules
+from . import counterparts
+
+
+class Translator:
+    """Translates between the v1 optimizers of one class and their counterpart in Keras 2 or 3.
+
+    `to_keras` makes bridged optimizers; a plain optimizer is an instance of one of Keras' own
+    classes.
+
+    Args:
+      optimizer: a bridged or plain optimizer. Its version of Keras is used.
+      v1_class: the class of the v1 optimizers.
+    """
+
+    def __init__(self, optimizer, v1_class):
+        self.counterpart = counterparts.counterpart_of(v1_class)
+        self.v1_name = v1_class.__name__
+        self.adapter = adapter_of(optimizer)
+        if self.adapter is None:
+            raise TypeError(
+                "from_plain_keras takes one of Keras' own optimizers (for Keras 2.11 and later "
+                f"versions of Keras 2, one of keras.optimizers.legacy), got {optimizer!r}."
+            )
+        self.adapter.check_readable()
+        self.keras_class = self.adapter.class_of(self.counterpart.keras)
+
+    @property
+    def keras_name(self):
+        """The name of the Keras class, with the module from which users import it."""
+        module_name = self.adapter.name + ".optimizers"
+        if getattr(self.adapter.keras.optimizers, self.counterpart.keras) is not self.keras_class:
+            module_name += ".legacy"
+        return f"{module_name}.{self.counterpart.keras}"
+
+    # Settings.
+
+    def plain_like(self, bridged, rate):
+        """Returns a new plain optimizer with the settings of `bridged`."""
+        settings = self.settings(bridged)
+        settings.update(self.adapter.base_arguments(bridged), learning_rate=rate)
+        try:
+            plain = self.keras_class(**settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.keras_name} does not take these settings of {self.v1_name}: "
+                f"{messages.text_of(error)} ({settings!r})"
+            ) from error
+        self.adapter.configure(bridged, plain)
+        return plain
+
+    def settings(self, bridged):
+        """Returns the arguments that are specific to the Keras class, without the learning rate."""
+        steps = getattr(bridged, "gradient_accumulation_steps", None)
+        if steps and bridged._v1.values.counts_updates:
+            raise ValueError(
+                "The learning rate is a decay of v1, which counts updates, but Keras' schedules "
+                f"count batches. With gradient_accumulation_steps={steps}, these numbers differ. "
+                "Set a Keras schedule first: optimizer.learning_rate = …."
+            )
+        arguments = counterparts.v1_arguments(bridged)
+        settings = self.counterpart.settings(arguments, self.adapter.api)
+        parameters = inspect.signature(self.keras_class.__init__).parameters
+        for name in [name for name in settings if name not in parameters]:
+            if settings.pop(name):
+                raise ValueError(f"{self.keras_name} of this version has no {name}.")
+        return settings
+
+    def has_fixed_rate(self, plain):
+        """Whether the learning rate of `plain` is a number that does not change."""
+        rate = self.adapter.rate(plain)
+        return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
+
+    def check_class(self, plain):
+        """Raises a ValueError if `plain` is not an instance of the counterpart's class."""
+        if type(plain) is not self.keras_class:
+            raise ValueError(
+                f"The counterpart of {self.v1_name} is {self.keras_name}, but the class of "
+                f"`plain` is {type(plain).__module__}.{type(plain).__name__}."
+            )
+
+    def check_settings(self, plain, bridged):
+        """Raises a ValueError if `plain` and the v1 optimizer have different settings."""
+        expected = self.settings(bridged)
+        config = plain.get_config()
+        differences = [
+            f"{name} ({config.get(name)!r}, v1: {value!r})"
+            for name, value in sorted(expected.items())
+            if not _equal_numbers(config.get(name, 0.0), value)
+        ]
+        rates = [self.adapter.rate(optimizer) for optimizer in (plain, bridged)]
+        if not _equal_rates(*rates):
+            plain_rate, v1_rate = map(_rate_in_full, rates)
+            differences.append(f"learning_rate ({plain_rate}, v1: {v1_rate})")
+        if differences:
+            raise ValueError(
+                f"The {self.keras_name} has other settings than the {self.v1_name}: "
+                f"{', '.join(differences)}. Make the v1 optimizer with the settings of the Keras "
+                "optimizer."
+            )
+
+    # State.
+
+    def state_variables(self, bridged, variables):
+        """Builds `bridged` if necessary, and returns the variables whose state must be translated.
+
+        Raises:
+          ValueError: `bridged` has state for other variables than `variables`; or `variables` is
+            None or empty, and a checkpoint was loaded into `bridged`, but `bridged` is not built
+            yet.
+        """
+        variables = None if variables is None else list(variables)
+        if bridged.has_trained:
+            return self.adapter.variables_of(bridged, variables)
+        if variables:
+            self.adapter.build(bridged, variables)
+            return variables
+        if bridged.awaits_state():
+            raise ValueError(AWAITS)
+        return []
+
+    def check_untrained(self, plain):
+        """Raises a ValueError if `plain` has made updates and its class has slots.
+
+        Call this if the variables of `plain` are unknown. Without the variables, the slots cannot
+        be found.
+        """
+        if self.counterpart.slots and self.updates(plain):
+            raise ValueError(AWAITS)
+
+    def check_powers(self, bridged):
+        """Raises a ValueError if v1's powers of beta do not agree with `iterations`."""
+        arguments = counterparts.v1_arguments(bridged)
+        steps = self.updates(bridged)
+        for name, argument in self.counterpart.powers.items():
+            beta = arguments[argument]
+            expected = beta_powers.power(beta, steps)
+            power = beta
+            if name in bridged.non_slots:
+                power = float(versions.value_of(bridged.non_slots[name]))
+            # Tolerate rounding, and half of the change that one step makes. The tolerance is at
+            # least `tiny`, because some kernels replace powers less than `tiny` by 0.
+            tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
+            tolerance = max(tolerance, np.finfo(np.float32).tiny)
+            if not abs(power - expected) <= tolerance:  # also true if `power` is NaN
+                raise ValueError(
+                    f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
+                    f"it {expected:g}, and Keras computes it from iterations. Set iterations to "
+                    "the number of steps that the state has been trained for."
+                )
+
+    def updates(self, optimizer):
+        """Returns how many updates an optimizer has made."""
+        steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+        iterations, _ = next(self.adapter.pairs(optimizer, optimizer))
+        return int(versions.value_of(iterations)) // steps
+
+    def carry(self, bridged, plain, variables, new_variables):
+        """Copies the state of a bridged optimizer to a plain optimizer.
+
+        Args:
+          bridged: the optimizer whose state is read.
+          plain: the optimizer whose state is set.
+          variables: the variables that `bridged` trains.
+          new_variables: the variables that `plain` trains, in the same order.
+        """
+        self.adapter.build(plain, new_variables)
+        self.carry_step(bridged, plain)
+        rate = self.adapter.rate_now(plain)
+        for slot, targets in self.slots(plain, bridged, new_variables):
+            for variable, target in zip(variables, targets):
+                source = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
+                versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
+
+    def carry_back(self, plain, bridged, variables, new_variables):
+        """Copies the state of a plain optimizer to a bridged optimizer; the reverse of `carry`."""
+        self.adapter.build(bridged, new_variables)
+        self.carry_step(plain, bridged)
+        rate = self.adapter.rate_now(plain)
+        for slot, sources in self.slots(plain, bridged, variables):
+            for variable, source in zip(new_variables, sources):
+                target = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
+                versions.assign_to(target, slot.formula.to_v1(versions.value_of(source), rate))
+        arguments = counterparts.v1_arguments(bridged)
+        steps = self.updates(plain)
+        for name, argument in self.counterpart.powers.items():
+            power = beta_powers.power(arguments[argument], steps)
+            versions.assign_to(bridged.non_slots[name], power)
+
+    def carry_step(self, source, target, *variables):
+        """Copies `iterations`; in Keras 3 also moving averages and accumulated gradients."""
+        del variables
+        for old, new in self.adapter.pairs(source, target):
+            versions.assign_to(new, versions.value_of(old))
+
+    def slots(self, plain, bridged, variables):
+        """Finds the plain optimizer's slots.
+
+        Returns:
+          A list of pairs: a `SlotTranslation`, and a list of its slot variables in the plain
+          optimizer.
+
+        Raises:
+          ValueError: the plain optimizer lacks a slot.
+        """
+        names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
+        slots_by_name = self.adapter.slots(plain, variables, list(names.values()))
+        arguments = counterparts.v1_arguments(bridged)
+        for slot, name in names.items():
+            needed = slot.factor is None or arguments[slot.factor]
+            if needed and len(slots_by_name.get(name, ())) != len(variables):
+                raise ValueError(
+                    f"{self.keras_name} of this version has no slot {name!r} for each variable."
+                )
+        return [
+            (slot, slots_by_name[name]) for slot, name in names.items() if name in slots_by_name
+        ]
+
+
+def _equal_numbers(one, other):
+    if isinstance(one, bool) or isinstance(other, bool):
+        return bool(one) == bool(other)
+    one, other = np.float32(one), np.float32(other)
+    return one == other or max(abs(one), abs(other)) <= 2 * counterparts.SMALLEST
+
+
+def _equal_rates(one, other):
+    if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
+        return _equal_numbers(one, other)
+    if hasattr(one, "get_config") and hasattr(other, "get_config"):
+        configs = [schedules.in_plain_numbers(rate).get_config() for rate in (one, other)]
+        for settings in configs:
+            settings.pop("name", None)
+        return type(one).__name__ == type(other).__name__ and configs[0] == configs[1]
+    return one is other
+
+
+def _rate_in_full(rate):
+    text = str(rate_text(rate))
+    if hasattr(rate, "get_config"):
+        settings = schedules.in_plain_numbers(rate).get_config()
+        shown = [f"{name}={value!r}" for name, value in settings.items() if name != "name"]
+        text += f"({', '.join(shown)})"
+    return text
+
+
+def rate_text(rate):
+    """Returns a learning rate if it is a number, otherwise the name of its class."""
+    return rate if isinstance(rate, numbers.Real) else type(rate).__name__

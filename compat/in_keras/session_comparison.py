@@ -1,0 +1,208 @@
+"""Runs a v1 optimizer in a Session and through `to_keras`, and finds the first difference."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, contract
+from legacy_opt.core.hyperparameters import takes_nothing
+from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
+
+from .. import arrays
+from . import side_by_side
+from .bridge import to_keras
+from .v1_optimizers import inspection, nesting, owned_state, schedules, supported
+
+v1 = tf.compat.v1
+_SHAPES = {"kernel": (6, 4), "bias": (4,), "table": (9, 3)}
+_SPARSE = ("table",)
+Arrays = Dict[str, np.ndarray]  # the values of variables or slots
+Training = Union[side_by_side.FunctionTraining, side_by_side.SessionTraining]
+
+
+class Comparison(NamedTuple):
+    """The result of `compare_with_session`; true if both runs are equal bit for bit.
+
+    Attributes:
+      equal: whether both runs have equal variables after each step and equal slots at the end.
+      steps: how many training steps were run.
+      variables: the names of the variables that were compared.
+      step: the number of the first step after which the runs differ, counted from 1; None if equal.
+      variable: the first variable or slot that differs, such as "table" or "table/momentum".
+      difference: the largest absolute difference in this variable or slot.
+    """
+
+    equal: bool
+    steps: int
+    variables: Tuple[str, ...]
+    step: Optional[int] = None
+    variable: Optional[str] = None
+    difference: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        if self.equal:
+            names = ", ".join(self.variables)
+            text = f"equal bit for bit: {self.steps} steps of {names}, and all slots"
+            left_out = [name for name in _SHAPES if name not in self.variables]
+            if left_out:
+                text += f" (without {', '.join(left_out)}: the optimizer has no sparse update)"
+            return text
+        return (
+            f"different at step {self.step} of {self.steps}: {self.variable} by up to "
+            f"{self.difference:g}"
+        )
+
+
+def compare_with_session(
+    optimizer: V1Optimizer, steps: int = 20, **to_keras_arguments: Any
+) -> Comparison:
+    """Checks whether `to_keras(optimizer)` computes the same as `optimizer` in a Session.
+
+    The first run trains with `optimizer` in a Session. The second run trains with
+    `to_keras(optimizer)` in a `tf.function`, or in a Session if TensorFlow does not execute
+    eagerly. Both runs train two dense variables and an embedding table with the same gradients. The
+    table's gradients contain repeated ids. A hyperparameter that is a decay such as
+    `tf.compat.v1.train.exponential_decay` changes in both runs. If a hyperparameter is another
+    function without arguments, or a variable, both runs use its current value.
+
+    Args:
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer. Copies of it
+        are trained. If the optimizer has no sparse update, only the dense variables are compared.
+      steps: how many training steps to run.
+      **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
+
+    Returns:
+      A `Comparison`.
+
+    Raises:
+      ValueError: `steps` is not positive, `optimizer` wraps another optimizer, or the learning
+        rate is a tensor of a graph.
+    """
+    argument_checks.positive_integer("steps", steps)
+    supported.check_class(optimizer)
+    supported.check_methods(optimizer)  # so a Session that calls minimize would train alike
+    wrapped = [type(each).__name__ for each in nesting.leaves(optimizer) if each is not optimizer]
+    if wrapped:
+        raise ValueError(
+            f"compare_with_session cannot train {type(optimizer).__name__}, because it wraps other "
+            f"optimizers. Compare them one by one: {', '.join(wrapped)}."
+        )
+    rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
+    step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
+    problem = _problem(optimizer, steps)
+    expected = _session_run(_replica(optimizer, rates, step), step, problem)
+    with side_by_side.scope() as initialize:  # in a graph, Keras 3 creates its first variables here
+        bridged = to_keras(_replica(optimizer, rates, step), **to_keras_arguments)
+        actual = _run(side_by_side.training(bridged, problem, named=True), initialize, problem)
+    return _first_difference(expected, actual, problem)
+
+
+def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
+    random = np.random.RandomState(0)
+    draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+
+    def gradient(name: str, shape: Tuple[int, ...]) -> Union[np.ndarray, Tuple[np.ndarray, ...]]:
+        if name not in _SPARSE:
+            return draw(*shape)
+        ids = random.randint(0, shape[0], size=5)
+        ids[-1] = ids[0]
+        return draw(5, *shape[1:]), ids.astype(np.int64)
+
+    takes_sparse = _has_sparse_update(optimizer)
+    shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
+    values = {name: draw(*shape) for name, shape in shapes.items()}
+    gradients = [[gradient(*item) for item in shapes.items()] for _ in range(steps)]
+    return side_by_side.Problem(values, _SPARSE, gradients)
+
+
+def _has_sparse_update(optimizer: V1Optimizer) -> bool:
+    cls, base = type(optimizer), inspection.BASE
+    names = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
+    return any(getattr(cls, name) is not getattr(base, name) for name in names)
+
+
+def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
+    """Returns a copy without state. Hyperparameters other than v1 decays become numbers."""
+    replica = owned_state.unbound_copy(optimizer)
+    arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
+    for attribute, value in vars(replica).items():
+        if attribute != step and (attribute in rates or attribute in arguments):
+            vars(replica)[attribute] = _portable(attribute, value)
+    return replica
+
+
+def _portable(attribute: str, value: Any) -> Any:
+    """Returns the value of a hyperparameter in a form that any graph can use."""
+    if schedules.is_v1_decay(value):
+        return value
+    if takes_nothing(value):
+        value = value()
+    if argument_checks.is_tensor_like(value):
+        if not hasattr(value, "numpy") or not tf.executing_eagerly():
+            raise ValueError(
+                f"compare_with_session needs hyperparameters with a value, but "
+                f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
+            )
+        value = value.numpy().item()
+    return value
+
+
+def _session_run(
+    optimizer: V1Optimizer,
+    step_attribute: Optional[str],
+    problem: side_by_side.Problem,
+) -> List[Arrays]:
+    with side_by_side.scope(in_session=True) as initialize:
+        variables = {
+            name: v1.get_variable(name, initializer=value, use_resource=True)
+            for name, value in problem.values.items()
+        }
+        step = v1.train.get_or_create_global_step()
+        if step_attribute is not None:
+            vars(optimizer)[step_attribute] = step
+        for attribute, value in vars(optimizer).items():
+            if schedules.is_v1_decay(value):
+                vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
+        given = contract.accepted(optimizer.apply_gradients, global_step=step)
+        training = side_by_side.SessionTraining(optimizer, problem, variables, **given)
+        return _run(training, initialize, problem)
+
+
+def _run(
+    training: Training, initialize: Callable[[], None], problem: side_by_side.Problem
+) -> List[Arrays]:
+    """Returns the values of the variables after each step, and of the slots after the last."""
+    initialize()
+    values = [training.step(gradients) for gradients in problem.steps]
+    return [*values, training.values(_slots(training.optimizer, training.variables))]
+
+
+def _slots(
+    optimizer: Union[V1Optimizer, KerasOptimizer], variables: Dict[str, Variable]
+) -> Dict[str, Tensor]:
+    slots = {}
+    for name, variable in variables.items():
+        for slot_name in sorted(optimizer.get_slot_names()):
+            with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
+                slots[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
+    return {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
+
+
+def _first_difference(
+    expected: List[Arrays], actual: List[Arrays], problem: side_by_side.Problem
+) -> Comparison:
+    names = tuple(problem.values)
+    for number, (one, other) in enumerate(zip(expected, actual), start=1):
+        for name in one:
+            if not arrays.same(one[name], other[name]):
+                gap = arrays.largest_difference(one[name], other[name])
+                step = min(number, len(problem.steps))
+                return Comparison(False, len(problem.steps), names, step, name, gap)
+    return Comparison(True, len(problem.steps), names)

@@ -1,0 +1,1 @@
+"""Programs for TensorFlow 1: finds out what they need, and runs them."""

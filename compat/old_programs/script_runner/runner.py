@@ -1,0 +1,193 @@
+"""Runs a script as `__main__`, with tf.compat.v1 imported as tensorflow."""
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+import runpy
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+
+from ... import special_files
+from ..source_analysis import script_modules
+from . import missing_errors, packages
+
+_INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
+
+
+def prepare(native=False):
+    """Sets up TensorFlow 1's names and behaviour for the script's modules.
+
+    Args:
+      native: whether optimizers use native kernels; see `patch_tensorflow`.
+
+    Returns:
+      The module that the script's `import tensorflow` returns.
+    """
+    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads
+    # TF_USE_LEGACY_KERAS when it is imported, so set this variable before the import.
+    if importlib.util.find_spec("tf_keras") is not None:
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    # Raises an ImportError with the pip command if TensorFlow is not installed.
+    importlib.import_module("legacy_opt.public")
+    import tensorflow as tf
+
+    from legacy_opt import versions
+
+    from ..old_names import patching
+    from . import library_names  # imports NumPy
+
+    library_names.install()
+    patching.patch_tensorflow(native)
+    if versions.remapping_crashes():
+        versions.turn_remapping_off(_say_that_remapping_is_off)
+    if versions.speaks_v1():
+        return tf
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
+    tf.compat.v1.disable_v2_behavior()
+    tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
+    logger.setLevel(level)
+    builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
+    return tf.compat.v1
+
+
+@functools.lru_cache(maxsize=None)  # says it once
+def _say_that_remapping_is_off():
+    text = (
+        "this TensorFlow crashes on layer normalization written by hand, so Sessions run without "
+        "Grappler's remapping. Kernels are not fused, and last bits may change (`legacy-opt docs "
+        "old_scripts`)."
+    )
+    print(f"legacy-opt run: {text}", file=sys.stderr)
+
+
+def path_of_script(path):
+    """Returns the path of a script after checking that it is a readable regular file."""
+    special_files.refuse(path)
+    if not os.path.exists(path):
+        raise ImportError(f"There is no file {path!r}.")  # shown without the name of its class
+    with open(path, "rb"):
+        if not os.path.isfile(path):
+            raise OSError(f"{path!r} is not a file.")
+    return path
+
+
+def module_called(name):
+    """Returns the path and the full name of a module; for a package, of its module `__main__`."""
+    for each in (name + ".__main__", name):
+        path = script_modules.file_of(each, sys.path)
+        if path is not None:
+            return path, each
+    raise ImportError(f"There is no module named {name!r}.")
+
+
+def _importing(import_, v1):
+    """Returns an `__import__` that imports `tf.compat.v1` as `tensorflow` in the user's modules.
+
+    Installed packages import the installed TensorFlow as usual.
+
+    Args:
+      import_: the original `__import__`.
+      v1: `tf.compat.v1`.
+    """
+
+    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
+        root, *path = name.split(".")
+        if root == "tensorflow" and not level and missing_errors.is_users_own(globals or {}):
+            module = _module(v1, path)
+            if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
+                return module if fromlist else v1
+            if not (fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, tensorflow.python
+                import_(name, globals, locals, fromlist, level)
+                setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
+                return v1
+        return import_(name, globals, locals, fromlist, level)
+
+    return __import__
+
+
+def _module(v1, path):
+    """Returns the submodule of `tf.compat.v1` at a path of names, or None."""
+    for name in path:
+        v1 = getattr(v1, name, None)
+    return v1 if isinstance(v1, types.ModuleType) else None
+
+
+def run_file(path):
+    """Runs a file as the module `__main__`."""
+    if sys.version_info >= (3, 9):  # from 3.9 on, `python script.py` makes the path absolute, too
+        path = os.path.abspath(path)
+    loader = SourceFileLoader("__main__", path)
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = loader
+    module.__builtins__ = builtins
+    sys.modules["__main__"] = module
+    exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(module))
+
+
+def run_module(name):
+    """Runs a module as `__main__`."""
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def outcome(start):
+    """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
+
+    If `packages.include` would avoid the exception, a line says so. A SystemExit is raised again.
+
+    Args:
+      start: a function that runs the script.
+    """
+    try:
+        start()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _hide_our_frames(error, set())
+        sys.excepthook(type(error), error, error.__traceback__)
+        from . import library_names
+
+        advice = library_names.way_out(error)
+        if advice:
+            print(f"legacy-opt run: {advice}", file=sys.stderr)
+        package = packages.package_to_include(error)
+        if package is not None:
+            text = f"legacy-opt run: the package {package} needs TensorFlow 1's names: add "
+            print(f"{text}`--package {package}` before the script.", file=sys.stderr)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _hide_our_frames(error, seen):
+    """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
+
+    Args:
+      error: an exception or None.
+      seen: the ids of the exceptions that were already changed.
+    """
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    frames = []
+    frame = error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    kept = [each for each in frames if each.tb_frame.f_code.co_filename not in _OUR_FILES]
+    for each, following in zip(kept, kept[1:] + [None]):
+        each.tb_next = following
+    error.__traceback__ = kept[0] if kept else None
+    _hide_our_frames(error.__cause__, seen)
+    _hide_our_frames(error.__context__, seen)
+
+
+_OUR_FILES = {
+    *(each.__code__.co_filename for each in (run_file, missing_errors.install, runpy.run_module)),
+    os.path.join(os.path.dirname(__file__), "library_names.py"),
+}

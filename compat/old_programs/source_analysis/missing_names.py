@@ -1,0 +1,192 @@
+"""Finds missing TensorFlow names that a script uses, without running the script.
+
+A meaning of a name is an object to which the name may refer: a definition in the script, a string,
+or an imported object, which is represented by its full dotted name (`scopes.Names.resolve`).
+"""
+
+import ast
+import builtins
+import contextlib
+import functools
+import importlib
+import logging
+import sys
+import types
+import warnings
+from typing import NamedTuple
+
+from ... import plain_text
+from .. import old_names
+from ..old_names import libraries
+from . import scopes
+from .uses_of_missing_names import Finder
+
+
+class Missing(NamedTuple):
+    """The use of a name that neither TensorFlow nor `compat.patch_tensorflow` provides.
+
+    Attributes:
+      path: the file that uses the name.
+      line: the line of the use, from 1.
+      name: the name in the form of the table `old_names`.
+      advice: a sentence that says what to do.
+      full_name: the full dotted name under which the file imports the object.
+      is_certain: whether every run of the script reaches the use. An import of a name is certain if
+        a use of the imported name is.
+      last_line: the line at which the expression or statement of the use ends.
+      is_import: whether the use is an import that binds a name.
+    """
+
+    path: str
+    line: int
+    name: str
+    advice: str
+    full_name: str
+    is_certain: bool
+    last_line: int
+    is_import: bool
+
+    @property
+    def text(self):
+        """The message for users, on one line."""
+        path, line, name, why = self[:4]
+        return plain_text.printable(f"{path}:{line}: {name}: {why}")
+
+
+def find(reached_nodes, tensorflow):
+    """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
+
+    Uses in guarded code (see `uses_of_missing_names`) are left out, and so are uses of names that
+    guarded code has imported.
+
+    Args:
+      reached_nodes: the modules, from `script_modules.read`.
+      tensorflow: the module that the script's `import tensorflow` returns.
+
+    Returns:
+      A list of `Missing`, sorted.
+    """
+    names = scopes.Names(list(reached_nodes))
+
+    @functools.lru_cache(maxsize=None)
+    def is_missing(name):
+        if old_names.is_of_library(name):
+            return _is_missing_in_library(name)
+        return look_up(name, tensorflow)[1] is not None
+
+    finders = [Finder(module, names, is_missing) for module in reached_nodes]
+    with _without_warnings():
+        for finder in finders:
+            finder.visit(finder.module.source.tree)
+    expected = set().union(*(finder.expected for finder in finders))
+    used = {  # names that every run uses, imported or not
+        name
+        for finder in finders
+        for use in finder.uses
+        if not (use.imported or use.guards) and use.node in reached_nodes[finder.module]
+        for name in (use.name, *use.owners)
+    }
+    missing_by_place = {}
+    for finder in finders:
+        for use in finder.uses:
+            is_name = isinstance(use.node, ast.Name)  # its import is reported
+            if not (is_name or use.guards or expected.intersection(use.owners)):
+                reached = reached_nodes[finder.module]
+                is_certain = use.name in used if _binds(use) else use.node in reached
+                missing = _missing(use, finder.module, is_certain)
+                place = missing[:3]  # path, line and name
+                known = missing_by_place.setdefault(place, missing)
+                missing_by_place[place] = max(missing, known, key=lambda each: each.is_certain)
+    return sorted(missing_by_place.values())
+
+
+def _is_missing_in_library(name):
+    """Returns whether a library lacks an old name that `legacy-opt run` does not give back.
+
+    Also true if the library has the name again, with another meaning.
+    """
+    entry = old_names.find(name)
+    if entry is None or name in libraries.GIVEN_BACK:
+        return False
+    if entry.fate.now and ("." in entry.fate.now or not entry.fate.advice):
+        return False
+    home, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(home), last, None)
+    except ImportError:  # the library is not installed: Python says so
+        return False
+    if entry.fate.now is None:
+        return found is None
+    return found not in (None, getattr(builtins, entry.fate.now))
+
+
+def _binds(use):
+    return use.imported not in ("", "*")
+
+
+def _missing(use, module, is_certain):
+    path, line = module.source.place(use.node.lineno)
+    last_line = max(_last_line(node) for node in ast.walk(use.node))
+    further_lines = last_line - use.node.lineno
+    entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
+    is_certain = is_certain and not (entry and entry.fate.now)  # it is there, see above
+    return missing_at(use.name, path, line)._replace(
+        is_certain=is_certain, last_line=line + further_lines, is_import=_binds(use)
+    )
+
+
+def _last_line(node):
+    return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
+
+
+def missing_at(full_name, path, line):
+    """Returns the `Missing` of a full name that is used in a line, with advice."""
+    advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
+    name = old_names.public_name(full_name)
+    return Missing(path, line, name, advice, full_name, False, line, False)
+
+
+def look_up(name, tensorflow):
+    """Looks for a name in TensorFlow.
+
+    Attributes of classes and other objects are not checked.
+
+    Args:
+      name: the full name, with dots.
+      tensorflow: see `find`.
+
+    Returns:
+      A pair: the last existing module in the dotted name; and the part of the name that ends with
+      the word that this module lacks, or None if the name exists.
+    """
+    module = tensorflow
+    parts = name.split(".")
+    # `tensorflow` may be tf.compat.v1, whose attribute `compat` is another module than tf.compat.
+    if parts[1:2] == ["compat"]:
+        module = sys.modules["tensorflow"]
+    for end in range(1, len(parts)):
+        try:
+            value = getattr(module, parts[end])
+        except Exception:  # lazy loaders raise exceptions of any class
+            try:
+                value = importlib.import_module(".".join(parts[: end + 1]))
+            except Exception:  # the import of a module may raise any exception, too
+                return module, ".".join(parts[: end + 1])
+        if not isinstance(value, types.ModuleType):
+            break
+        module = value
+    return module, None
+
+
+@contextlib.contextmanager
+def _without_warnings():
+    """Silences TensorFlow's and NumPy's warnings about deprecated names within this scope."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,281 @@
+"""Finds and parses the files that `legacy-opt audit` reads: Python files and notebooks."""
+
+import ast
+import json
+import os
+import re
+import sys
+import tokenize
+import warnings
+from typing import Callable, List, NamedTuple
+
+from ... import file_endings, special_files
+
+_ENDINGS = file_endings.PYTHON + file_endings.NOTEBOOK
+# These folders are skipped, and so are hidden folders and virtual environments.
+_SKIPPED = ("node_modules", "__pycache__")
+# A folder that contains one of these files or folders is a virtual environment.
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
+# Magics of IPython. `_MAGIC` matches a line that is a magic, `_MAGIC_VALUE` a line that assigns the
+# value of a magic. `_PYTHON_CELLS` has the cell magics, such as %%time, whose cells contain Python.
+_MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
+_MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
+# `_MAGIC_WITH_CODE` matches a magic whose argument is Python code: before, magic, code.
+_MARKS = ("%", "!", "?")
+_OPTIONS = r"(?:-(?:[nrp]\s*\d+|[lsTD]\s*\S+|\w+)\s+)*"
+_MAGIC_WITH_CODE = re.compile(
+    rf"^(\s*(?:[\w.,\s]+=\s*)?)(%%?(?:time|timeit|prun)\s+{_OPTIONS})(?!-)(\S.*)"
+)
+_PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
+# Lines that only Python 2 parses.
+_PYTHON_2 = re.compile(
+    r"""^\s*(?:print|exec)\s+[^\s(=.,:]   # print x
+    | ^\s*raise\s+[\w.]+\s*,              # raise E, x
+    | \bexcept\s+[^:]+,\s*\w+\s*:         # except E, e:
+    | <> | ` | \bur["'] | \b0\d+\b | \b\d+L\b | \(\s*\(\w+\s*,\s*\w+\)\s*,.*\)\s*:\s*$
+    """,
+    re.VERBOSE,
+)
+_OPTIMIZER_WORDS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimizers\b")
+
+
+class Source(NamedTuple):
+    """A parsed file.
+
+    Attributes:
+      path: the path as shown to the user.
+      lines: the lines of code.
+      tree: the syntax tree of the module, from `ast.parse`.
+      place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
+        the lines of each cell are counted from 1.
+      unread: an `UnreadableError` for each code cell of a notebook that cannot be parsed as Python.
+        Such cells are not in `tree`. Cells in other languages (%%bash) are left out without an
+        error.
+    """
+
+    path: str
+    lines: List[str]
+    tree: ast.Module
+    place: Callable
+    unread: tuple = ()
+
+    def name_after(self, node, word, name):
+        """Returns a node with the line and column of the name that follows `import` or `class`.
+
+        Before Python 3.10, the nodes of imported names have no line.
+        """
+        for number, line in enumerate(self.lines[node.lineno - 1 :], node.lineno):
+            start = line.find(word) + len(word) if number == node.lineno else 0
+            match = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
+            if match:
+                return ast.Name(name, lineno=number, col_offset=match.start())
+        return node
+
+
+class UnreadableError(Exception):
+    """A file cannot be read or parsed.
+
+    Attributes:
+      path: the path of the file, or of the notebook with the cell's number.
+      line: the line of the error, from 1.
+      column: the column of the error, from 1.
+      why: the reason, a sentence.
+    """
+
+    def __init__(self, path, line, column, why):
+        super().__init__(why)
+        self.path, self.line, self.column, self.why = path, line, column, why
+
+
+def find(paths):
+    """Returns the files to read, in order and without repetitions.
+
+    Args:
+      paths: files with any ending, and folders. Folders are searched for .py and .ipynb files.
+        Hidden files and folders, links to folders, virtual environments, node_modules and
+        __pycache__ are left out.
+
+    Raises:
+      ValueError: a path does not exist, is not a regular file or folder, or is a folder without
+        .py and .ipynb files.
+    """
+    paths_by_real_path = {}
+    for path in paths:
+        if not os.path.exists(path):
+            raise ValueError(f"There is no file or folder {path!r}.")
+        special_files.refuse(path)
+        files = list(_files_in(path)) if os.path.isdir(path) else [path]
+        if not files:
+            raise ValueError(f"There are no .py or .ipynb files in {path!r}.")
+        for each in files:
+            paths_by_real_path.setdefault(os.path.realpath(each), os.path.normpath(each))
+    return list(paths_by_real_path.values())
+
+
+def _files_in(folder):
+    for home, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if _is_searched(home, name))
+        for name in sorted(files):
+            if file_endings.ending_of(name, _ENDINGS) and not name.startswith("."):
+                yield os.path.join(home, name)
+
+
+def _is_searched(home, name):
+    if name.startswith(".") or name in _SKIPPED:
+        return False
+    return not any(os.path.exists(os.path.join(home, name, mark)) for mark in _ENVIRONMENTS)
+
+
+def read(path):
+    """Parses a file and returns its `Source`.
+
+    Raises:
+      UnreadableError: the file cannot be read or parsed.
+    """
+    try:
+        special_files.refuse(path)  # `find` checks only its arguments, not files in folders
+        if file_endings.ending_of(path, file_endings.NOTEBOOK):
+            return _read_notebook(path)
+        with tokenize.open(path) as file:
+            lines = file.read().split("\n")  # str.splitlines would split at form feeds too
+    except (SyntaxError, ValueError, OSError) as error:
+        raise UnreadableError(path, 1, 1, f"it cannot be read: {error}.") from error
+    return Source(path, lines, _parse(path, lines), lambda line: (path, line))
+
+
+def _parse(path, lines):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of "\\d": Python warns if it runs the file
+            return ast.parse("\n".join(lines) + "\n")
+    except SyntaxError as error:
+        line = min(error.lineno or 1, len(lines) or 1)
+        why = _why(error, lines[line - 1 : line], lines)
+        raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
+
+
+def _why(error, failing_lines, lines):
+    line_numbers = [n for n, line in enumerate(lines, 1) if _OPTIMIZER_WORDS.search(line)]
+    hint = ""
+    if line_numbers:
+        numbers = ", ".join(map(str, line_numbers[:5])) + (", …" if len(line_numbers) > 5 else "")
+        hint = f" It mentions optimizers in line {numbers}."
+    if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing_lines)):
+        return (
+            f"it is Python 2: convert it to Python 3 first (2to3, in Python 3.12 and older).{hint}"
+        )
+    version = "Python " + ".".join(map(str, sys.version_info[:2]))
+    return f"{version} cannot parse it: {error.msg}.{hint}"
+
+
+def _read_notebook(path):
+    """Returns the `Source` of a notebook: one module of all code cells that Python can parse."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        if not isinstance(cells, list):
+            raise TypeError("its cells are not a list")
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        why = f"it is not a notebook of nbformat 4: {type(error).__name__}: {error}."
+        raise UnreadableError(path, 1, 1, why) from error
+    lines, places, unread = [], [], []
+    for number, each in enumerate(cells, 1):
+        cell_path = f"{path}[{number}]"
+        try:
+            kind, cell = _cell(each)
+        except (KeyError, TypeError):
+            unread.append(UnreadableError(cell_path, 1, 1, "it is not a cell of nbformat 4."))
+            continue
+        magic = re.match(r"%%\s*(\w+)", cell[0]) if cell else None
+        if kind != "code" or (magic and magic.group(1) not in _PYTHON_CELLS):
+            continue
+        if magic:
+            code = _with_code_of_magics(cell[0])
+            cell[0] = "" if code == "pass" else code
+        try:
+            python = _as_python(cell_path, cell)
+        except UnreadableError as error:
+            unread.append(error)
+        else:
+            lines += python
+            first = 1 - (len(python) - len(cell))
+            places += [(cell_path, max(line, 1)) for line in range(first, len(cell) + 1)]
+    tree = _parse(path, lines)
+    return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
+
+
+def _cell(cell):
+    """Returns the type of a notebook's cell, and its lines; a cell without source has no lines.
+
+    Raises:
+      KeyError, TypeError: the cell is malformed.
+    """
+    kind, source = cell["cell_type"], cell.get("source") or ""
+    if not isinstance(source, (str, list)):
+        raise TypeError("the source is neither text nor a list of lines")
+    return kind, "".join(source).splitlines()
+
+
+def _as_python(path, cell):
+    """Returns the lines of a cell as Python: IPython's magics and the cell's indentation replaced.
+
+    If the cell is indented, which IPython allows, an `if` is the first line, for which the cell has
+    no line.
+
+    Raises:
+      UnreadableError: the cell cannot be parsed.
+    """
+    first = next((line for line in cell if line.strip()), "")
+    opening = ["if 1:"] if first[:1].isspace() else []
+    failure = None
+    # Try the unchanged lines first, because continued lines may begin with %.
+    for change in (str, _with_code_of_magics, _without_magics):
+        lines = opening + list(map(change, cell))
+        try:
+            _parse(path, lines)
+            return lines
+        except UnreadableError as error:
+            failure = error
+    raise UnreadableError(path, max(failure.line - len(opening), 1), failure.column, failure.why)
+
+
+def _with_code_of_magics(line):
+    """Replaces magics, but keeps code, such as `f()` in `%time f()`, at its column."""
+    code = _MAGIC_WITH_CODE.match(line)
+    if code:
+        start, magic, rest = code.groups()
+        return start + ("" if start.strip() else "0;").ljust(len(magic)) + rest
+    help_before = re.match(r"(\s*)(\?{1,2})(?=\w)", line)
+    if help_before:  # `?` becomes an operator, `+`
+        return help_before.group(1) + "+" * len(help_before.group(2)) + line[help_before.end() :]
+    if _MAGIC_VALUE.match(line) or line.lstrip()[:1] in _MARKS:
+        return _without_magics(line)
+    return re.sub(r"\?{1,2}\s*$", "", line)
+
+
+def _without_magics(line):
+    return _MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line))
+
+
+def module_names(path):
+    """Returns the full names under which other files may import a Python file, likeliest first.
+
+    The first name begins with the outermost package (a folder with `__init__.py`) that contains the
+    file. Folders without `__init__.py` may be packages, too, so up to three further names begin
+    with the parent folders of this package.
+    """
+    folder, file = os.path.split(os.path.abspath(path))
+    stem = os.path.splitext(file)[0]
+    parts = [] if stem == "__init__" else [stem]
+    while os.path.exists(os.path.join(folder, "__init__.py")) and os.path.basename(folder):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    names = [".".join(parts)]
+    for _ in range(3):
+        folder, name = os.path.split(folder)
+        if not name:
+            break
+        names.append(name + "." + names[-1])
+    return [name for name in names if name]

@@ -1,0 +1,1 @@
+"""State of optimizers in checkpoints of all kinds."""

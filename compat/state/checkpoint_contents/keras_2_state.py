@@ -1,0 +1,121 @@
+"""Finds the variables of a model and the state of its OptimizerV2 in a file of Keras 2."""
+
+import os
+import zipfile
+from typing import Any, Callable, NamedTuple
+
+from ... import file_endings
+from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint, paths
+from ..checkpoint_files.object_graph import SLOT_VARIABLES
+
+STEP = "iter"
+_WRITTEN_BY = (
+    "Keras 2 writes it into a tf.train.Checkpoint(model=…, optimizer=…), a SavedModel, and the .h5 "
+    "file of a whole model (model.save), but not into .keras files and files of weights."
+)
+
+
+class SavedState(NamedTuple):
+    """The variables of a model and the state of its OptimizerV2 in a file.
+
+    Attributes:
+      path: the file, or the prefix of the checkpoint.
+      keys: a dict from pairs to names of tensors in the file. The pair is (variable, "") for a
+        variable, (variable, slot) for a slot, and ("", name) for another variable of the optimizer,
+        such as `STEP` and hyperparameters.
+      infos: a dict from names of tensors to objects with a `dtype` and a `shape`.
+      optimizer: the name of the optimizer in a checkpoint, its class in an .h5 file; "" if unknown.
+      kind: what `optimizer` is: "name" or "class".
+      read: a function that returns a tensor by its name in the file, after `verify`.
+      verify: a function that raises a CheckpointError if one of the tensors is damaged.
+    """
+
+    path: str
+    keys: dict
+    infos: dict
+    optimizer: str
+    kind: str
+    read: Callable[[str], Any]
+    verify: Callable[[list], None]
+
+    @property
+    def names(self):
+        """The names of the variables, in the order of the file."""
+        return [name for name, slot in self.keys if not slot]
+
+
+def saved_state(path):
+    """Returns the `SavedState` of a file, without reading its data.
+
+    Args:
+      path: an .h5 file, a checkpoint of tf.train.Checkpoint, or the folder of a SavedModel.
+
+    Raises:
+      CheckpointError: there is no such file, it is damaged, or it contains no state of an
+        OptimizerV2.
+    """
+    if not file_endings.ending_of(path, file_endings.KERAS):
+        return _in_checkpoint(open_checkpoint(paths.in_saved_model(path)))
+    paths.refuse_special(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{path!r}: there is no such file.")
+    return _in_h5(path)
+
+
+def _in_checkpoint(checkpoint):
+    graph = checkpoint.object_graph
+    if graph is None:
+        raise CheckpointError(
+            f"{checkpoint.path!r} is a name-based v1 checkpoint. Load it with load_v1_checkpoint "
+            "into an optimizer that to_keras made from the v1 optimizer."
+        )
+    optimizers = [each for each in graph.optimizers if each.kind == SLOT_VARIABLES]
+    if len(optimizers) != 1:
+        found = ", ".join(f"{each.path} ({each.kind})" for each in graph.optimizers) or "none"
+        raise CheckpointError(
+            f"{checkpoint.path!r} must contain one OptimizerV2, but its optimizers are: {found}. "
+            + _WRITTEN_BY
+        )
+    (optimizer,) = optimizers
+    keys = {(name, ""): key for name, key in graph.variables.items()}
+    keys.update(optimizer.slots)
+    own = {**optimizer.variables, **optimizer.unassigned}
+    # A wrapped optimizer may have an `iter` of its own, which it does not use: longest path first.
+    for path in sorted(own, key=len, reverse=True):
+        keys["", path.rpartition("/")[2]] = own[path]
+    return SavedState(
+        checkpoint.path,
+        keys,
+        checkpoint.tensors,
+        optimizer.name,
+        "name",
+        checkpoint.read,
+        checkpoint.verify,
+    )
+
+
+def _in_h5(path):
+    # Up to TensorFlow 2.10, files named .keras are HDF5 files.
+    model = None if zipfile.is_zipfile(path) else keras_files.model_in_h5(path)
+    if model is None or not model.state:
+        raise CheckpointError(f"{path!r} contains no state of an OptimizerV2. {_WRITTEN_BY}")
+    keys = {(name, ""): key for name, key in model.weights.items()}
+    for name, key in model.state.items():
+        scope, _, slot = name.rpartition("/")
+        variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
+        keys[max(variables, key=len, default=""), slot] = key
+
+    arrays = {}  # `verify` reads all at once, so that a file that is replaced is never mixed
+
+    def verify(names):
+        arrays.update(keras_files.read_h5(path, names))
+
+    return SavedState(
+        path,
+        keys,
+        model.infos,
+        model.optimizer,
+        "class",
+        arrays.__getitem__,
+        verify,
+    )

@@ -1,0 +1,178 @@
+"""A variable or slot as a checkpoint stores it: as one tensor, or in parts under several names."""
+
+from typing import NamedTuple, Tuple, Union
+
+import numpy as np
+
+from ... import arrays
+from ...arrays import slices
+from ..checkpoint_files import reader
+
+COPIES, SLICES = "copies", "slices"
+Axis = Union[str, int, None]
+
+
+class StoredTensor(NamedTuple):
+    """One or several tensors of a checkpoint that contain the value of one variable or slot.
+
+    Attributes:
+      names: the names of the tensors in the checkpoint; parts are in order.
+      infos: the `TensorInfo` of these tensors.
+      axis: how the tensors form the value:
+        COPIES: each tensor contains the whole value. Usually there is only one tensor.
+        a number: the tensors are joined along this axis.
+        SLICES: each tensor has the shape of the value, but contains only some slices of it (see
+          `partitions`).
+        None: the tensors belong together, but do not form one value.
+    """
+
+    names: Tuple[str, ...]
+    infos: Tuple[reader.TensorInfo, ...]
+    axis: Axis = COPIES
+
+    @classmethod
+    def of(cls, names, tensors, axis: Axis = COPIES):
+        """Returns the `StoredTensor` of some names of a dict from names to `TensorInfo`."""
+        return cls(tuple(names), tuple(tensors[name] for name in names), axis)
+
+    @property
+    def dtype(self):
+        """The dtype of the first tensor: a `tf.DType` or an `UnknownType`."""
+        dtype = self.infos[0].dtype
+        return getattr(dtype, "base_dtype", dtype)
+
+    @property
+    def shape(self):
+        """The shape of the value. If `axis` is None, the shape of each tensor, or None."""
+        shapes = [info.shape for info in self.infos]
+        if isinstance(self.axis, int):
+            return joined_shape(shapes, self.axis)
+        return shapes[0] if len(set(shapes)) == 1 else None
+
+    @property
+    def parts(self):
+        """The saved parts of the value, as pairs (shape, offset in the value).
+
+        () if the value is saved whole. In V1 format, one tensor may have parts that are unknown.
+        """
+        if self.axis in (COPIES, None) and not self.infos[0].parts:
+            return ()
+        return tuple(part for _, part in self._places())
+
+    def in_shape(self, shape):
+        """Returns these tensors with the axis along which they form this shape; None if none does.
+
+        Tensors of this shape are copies, unless they contain slices.
+        """
+        shapes = [info.shape for info in self.infos]
+        if set(shapes) == {shape}:
+            return self if self.axis == SLICES else self._replace(axis=COPIES)
+        axis = joined_axis(shapes, shape)
+        return None if axis is None or self.axis == SLICES else self._replace(axis=axis)
+
+    @property
+    def numbers(self):
+        """The number of saved elements."""
+        return sum(int(np.prod(info.shape, dtype=np.int64)) for info in self._counted)
+
+    @property
+    def bytes(self):
+        """The number of bytes of the saved elements; strings count as 0 bytes."""
+        return sum(reader.nbytes_of(info.dtype, info.shape) for info in self._counted)
+
+    @property
+    def _counted(self):
+        return self.infos[:1] if self.axis == SLICES else self.infos
+
+    def _places(self):
+        """Yields a pair (name of a tensor, part of the value that it contains) for each part."""
+        begin = 0
+        for name, info in zip(self.names, self.infos):
+            offset = [0] * len(info.shape)
+            if isinstance(self.axis, int):
+                offset[self.axis] = begin
+                begin += info.shape[self.axis]
+            parts = [(info.shape, tuple(offset))]
+            if not isinstance(self.axis, int) and info.parts:
+                parts = info.parts
+            for part in parts:
+                yield name, part
+
+    def verify(self, checkpoint):
+        """Checks that `read` will succeed. Reads the value only if success depends on the value.
+
+        Raises:
+          CheckpointError, ValueError: see `read`.
+        """
+        if isinstance(self.axis, int) or len(self.names) == 1:
+            checkpoint.verify(self.names)
+        else:  # copies may differ; `Checkpoint.verify` cannot check tensors that lack slices
+            self.read(checkpoint)
+
+    def read(self, checkpoint):
+        """Reads the value.
+
+        Raises:
+          CheckpointError: the data are damaged.
+          ValueError: copies of the value differ.
+        """
+        if self.axis == SLICES:
+            value = np.zeros(self.infos[0].shape, self.dtype.as_numpy_dtype)
+            for name, part in self._places():
+                value[slices(*part)] = checkpoint.read(name, part)
+            return value
+        values = [checkpoint.read(name) for name in self.names]
+        if isinstance(self.axis, int):
+            return np.concatenate(values, self.axis)
+        if not all(arrays.same(value, values[0]) for value in values):
+            raise ValueError("the parts have different values, but one value is needed for all")
+        return values[0]
+
+    def split(self, value):
+        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each part.
+
+        This is the inverse of `read`. Slices of a tensor remain slices.
+        """
+        if not self.parts:
+            for name in self.names:
+                yield name, value, None
+            return
+        for name, (shape, offset) in self._places():
+            part = None if isinstance(self.axis, int) else (value.shape, offset)
+            yield name, value[slices(shape, offset)], part
+
+    def copy(self, target, checkpoint, writer):
+        """Copies the tensors to one tensor named `target`, without reading all of them at once."""
+        offsets = {name: offset for name, (_, offset) in self._places()}
+        is_one_of_several = isinstance(self.axis, int) and len(self.names) > 1
+        for name in self.names:
+            part = (self.shape, offsets[name]) if is_one_of_several else None
+            writer.copy(target, checkpoint, name, part)
+
+
+def new_tensor(name, dtype, shape, parts=()):
+    """Returns the `StoredTensor` of one tensor that is not in a checkpoint yet."""
+    return StoredTensor((name,), (reader.TensorInfo(dtype, shape, 0, parts),))
+
+
+def joined_shape(shapes, axis):
+    """Returns the shape of parts joined along an axis; None if they cannot be joined."""
+    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
+    if len(rest) > 1 or any(len(shape) <= axis for shape in shapes):
+        return None
+    first, size = shapes[0], sum(shape[axis] for shape in shapes)
+    return first[:axis] + (size,) + first[axis + 1 :]
+
+
+def joined_axis(shapes, whole=None):
+    """Returns the first axis along which parts of these shapes can be joined, or None.
+
+    Args:
+      shapes: the shapes of the parts.
+      whole: the shape of the joined parts; None for any shape.
+    """
+    for axis in range(len(shapes[0])):
+        joined = joined_shape(shapes, axis)
+        if joined is not None and whole in (None, joined):
+            return axis
+    return None

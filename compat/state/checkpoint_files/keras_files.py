@@ -1,0 +1,193 @@
+"""Checks Keras files (.keras, .h5) before Keras loads them.
+
+A small file may need a lot of memory for two reasons: a zip archive is compressed, and HDF5 returns
+zeros for a dataset that was never written.
+"""
+
+import contextlib
+import io
+import json
+import os
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ...plain_text import size
+from . import CheckpointError
+
+_WEIGHTS = "model.weights.h5"
+_STATE_IN_H5 = "optimizer_weights"
+_LAYERS_IN_H5, _NO_LAYER_IN_H5 = "model_weights", "top_level_model_weights"
+# The content of a file may take _MAX_RATIO times as much memory as the model's weights, or
+# _MAX_RATIO times the file's size if this is larger. The ratio allows for slots, names and
+# compression. Content of at most _ALWAYS_ALLOWED bytes is never refused.
+_MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
+
+
+def check_size(path, model):
+    """Raises an error for a file that would take far more memory than the model needs.
+
+    Args:
+      path: the file. If it is not a Keras file, zipfile or h5py raise their own errors.
+      model: the model whose weights are to be loaded from the file.
+
+    Raises:
+      CheckpointError: the file would take too much memory.
+    """
+    variables = getattr(model, "weights", None) or model.trainable_variables
+    needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
+    limit = max(_MAX_RATIO * max(needed, os.path.getsize(path)), _ALWAYS_ALLOWED)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
+    with _opened(path) as content:
+        sizes = []
+        content.visititems(lambda _, each: sizes.append(_size_of_dataset(each)))
+        _check(path, sum(sizes), needed, limit)
+
+
+def _check(path, content_size, weights_size, limit):
+    if content_size > limit:
+        raise CheckpointError(
+            f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(content_size)} "
+            f"of memory, but the model's weights take {size(weights_size)}. The file is damaged, "
+            "or it belongs to another model."
+        )
+
+
+def _size_of_dataset(item):
+    shape = getattr(item, "shape", None)  # a group has no shape
+    return 0 if shape is None else _nbytes(shape, item.dtype)
+
+
+def _nbytes(shape, dtype):
+    width = dtype.itemsize if isinstance(dtype, np.dtype) else tf.as_dtype(dtype).size
+    return int(np.prod(np.array(tf.TensorShape(shape).as_list()), dtype=np.float64)) * width
+
+
+def _opened(path):
+    """Opens a Keras file with h5py. For a .keras archive, opens the HDF5 file in the archive."""
+    import h5py
+
+    if not zipfile.is_zipfile(path):
+        return h5py.File(path, "r")
+    with zipfile.ZipFile(path) as archive:
+        return h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r")
+
+
+def holds_optimizer(path):
+    """Returns whether a Keras file contains the variables of an optimizer."""
+    import h5py
+
+    def is_dataset(_, item):
+        return isinstance(item, h5py.Dataset) or None  # None continues the visit
+
+    with _opened(path) as content:
+        groups = [content[name] for name in content if "optimizer" in name]
+        return any(isinstance(each, h5py.Group) and each.visititems(is_dataset) for each in groups)
+
+
+def state_in_h5(path):
+    """Returns the optimizer's arrays in the .h5 file of a whole model; None if there are none."""
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        return None
+    with h5py.File(path, "r") as content:
+        if _STATE_IN_H5 not in content:
+            return None
+        group = content[_STATE_IN_H5]
+        return [np.array(group[name]) for name in _listed(group, "weight_names")]
+
+
+def _listed(group, attribute):
+    """Returns a list of names. Keras splits a long list into attributes name0, name1 and so on."""
+    chunks = [key for key in group.attrs if key.startswith(attribute)]
+    chunks.sort(key=lambda key: int(key[len(attribute) :] or 0))
+    names = [name for key in chunks for name in group.attrs[key]]
+    return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
+class ModelInH5(NamedTuple):
+    """The .h5 file of a whole model of Keras 2.
+
+    Attributes:
+      weights: a dict from the names of the model's weights to names of datasets.
+      state: the same for the weights of the optimizer; empty if the file has none.
+      infos: a dict from names of datasets to objects with a `dtype` and a `shape`.
+      optimizer: the class of the optimizer; "" if the file does not say it.
+    """
+
+    weights: dict
+    state: dict
+    infos: dict
+    optimizer: str
+
+
+class _Info(NamedTuple):
+    dtype: tf.DType
+    shape: tuple
+
+
+def model_in_h5(path):
+    """Reads names, shapes and dtypes in the .h5 file of a whole model.
+
+    The dicts are empty for another HDF5 file.
+
+    Raises:
+      CheckpointError: the file is damaged.
+    """
+    with _h5(path) as content:
+        layers, weights, state = content.get(_LAYERS_IN_H5), {}, {}
+        names = [] if layers is None else [*_listed(layers, "layer_names"), _NO_LAYER_IN_H5]
+        for layer in names:
+            for name, key in _datasets(layers[layer]).items() if layer in layers else ():
+                first = weights.setdefault(name, key)
+                # The file contains a layer of two nested models twice.
+                if first != key and content[first][()].tobytes() != content[key][()].tobytes():
+                    raise ValueError(f"two different weights have the name {name!r}")
+        if _STATE_IN_H5 in content:
+            state.update(_datasets(content[_STATE_IN_H5]))
+        infos = {
+            key: _Info(tf.as_dtype(content[key].dtype), tuple(content[key].shape))
+            for key in [*weights.values(), *state.values()]
+        }
+        training = json.loads(content.attrs.get("training_config", "{}")) or {}
+        return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
+
+
+def read_h5(path, keys):
+    """Reads datasets. Returns a dict from their names to arrays.
+
+    Raises:
+      CheckpointError: the data are damaged.
+    """
+    with _h5(path) as content:
+        return {key: np.array(content[key]) for key in keys}
+
+
+@contextlib.contextmanager
+def _h5(path):
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as content:
+            yield content
+    except Exception as error:  # HDF5 raises errors of many classes
+        raise CheckpointError(f"{path!r} is damaged, or not an HDF5 file: {error}") from error
+
+
+def _datasets(group):
+    """Returns a dict from the names of weights, without ":0", to names of datasets."""
+    names = _listed(group, "weight_names")
+    return {name.rpartition(":")[0] or name: f"{group.name}/{name}" for name in names}
+
+
+def _class_in(configuration):
+    """Returns the class name in the configuration of an optimizer, or of one that it wraps."""
+    if not configuration:
+        return ""
+    inner = configuration["config"].get("inner_optimizer")
+    return _class_in(inner) if inner else configuration["class_name"].rpartition(">")[2]

@@ -1,0 +1,254 @@
+"""Finds the checkpoint that a path refers to. If there is none, an error says why."""
+
+import os
+import re
+import reprlib
+
+import tensorflow as tf
+
+from ... import special_files
+from ...file_endings import INDEX, prefix_of
+from .errors import CheckpointError
+from .index import is_table
+
+V1, V2 = "V1", "V2"
+
+_DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
+_V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
+_V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
+
+
+def refuse_special(*paths):
+    """Raises a CheckpointError if one of the paths leads to a FIFO, a socket or a device."""
+    try:
+        special_files.refuse(*paths)
+    except special_files.SpecialFileError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def reason(error):
+    """Returns the line of a TensorFlow error's message that says what is wrong."""
+    text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
+    # If the message names an operation ("[[…"), the reason directly precedes the name, and
+    # earlier lines say where the operation was created. Otherwise the first line is the reason.
+    before, _, where = text.partition("[[")
+    return before.strip().splitlines()[-1 if where else 0]
+
+
+def as_text(path, argument="path", order=""):
+    """Returns a path as a string.
+
+    Args:
+      path: the path.
+      argument: the name of the caller's argument, for the error message.
+      order: a signature for the error message, so that users notice swapped arguments; or "".
+
+    Raises:
+      TypeError: `path` is not a path.
+    """
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise TypeError(
+            f"{argument} must be the path of a checkpoint, a string or os.PathLike, got "
+            f"{reprlib.repr(path)} of type "
+            f"{type(path).__name__}.{order and f' Pass {order}.'}"
+        ) from None
+
+
+def locate(path):
+    """Finds the checkpoint that a path refers to.
+
+    Args:
+      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
+        to the latest checkpoint in it.
+
+    Returns:
+      A pair: the prefix (in V1 format the path of the file, or the pattern of several files), and
+      the format, V1 or V2.
+
+    Raises:
+      CheckpointError: there is no checkpoint. The message describes what was found instead.
+    """
+    path = as_text(path)
+    prefix = prefix_of(path)
+    if is_file(prefix + INDEX):
+        return prefix, V2
+    refuse_special(path, prefix + INDEX, os.path.join(path, "checkpoint"))
+    if tf.io.gfile.isdir(path):
+        return _latest(path)
+    if is_file(path):
+        return _in_one_file(path)
+    shards = v1_shards(_V1_PATTERN.sub(r"\1", path))
+    patterns = {_V1_SHARD.sub(r"\1-?????\2", shard) for shard in shards}
+    if len(patterns) == 1 or path in patterns:
+        return (path if path in patterns else patterns.pop()), V1
+    raise CheckpointError(f"{path!r}: there is no such checkpoint.{_what_is_there(path)}")
+
+
+def is_file(path):
+    """Returns whether a path leads to a regular file."""
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    return special_files.kind(path) is None
+
+
+def data_files(prefix):
+    """Returns the data files of a checkpoint (V2 format), even if its index is missing."""
+    return _files_beside(prefix, _DATA_FILE)
+
+
+def v1_shards(prefix):
+    """Returns the files of a checkpoint in V1 format that was saved in several files."""
+    return _files_beside(prefix, _V1_SHARD)
+
+
+def files_of(prefix):
+    """Returns the files of a checkpoint in V1 or V2 format; [] if it does not exist."""
+    files = [prefix + INDEX] if is_file(prefix + INDEX) else []
+    if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
+        files.append(prefix)
+    return files + data_files(prefix) + v1_shards(prefix)
+
+
+def _files_beside(prefix, pattern):
+    folder, name = os.path.split(prefix)
+    matches = ((each, pattern.match(each)) for each in _file_names(folder))
+    return [os.path.join(folder, each) for each, match in matches if match and match[1] == name]
+
+
+def _file_names(folder):
+    folder = folder or os.curdir
+    if not tf.io.gfile.isdir(folder):
+        return []
+    return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
+
+
+def prefixes(folder):
+    """Returns the names of the checkpoints (V2 format) in a folder."""
+    return [name[: -len(INDEX)] for name in _file_names(folder) if name.endswith(INDEX)]
+
+
+def _latest(folder):
+    """Finds the checkpoint that a folder's `checkpoint` file names."""
+    try:
+        latest = tf.train.latest_checkpoint(folder)
+    except (ValueError, tf.errors.OpError):
+        latest = None
+    if latest is not None:
+        return locate(latest)
+    if _is_saved_model(folder):
+        raise CheckpointError(
+            f"{folder!r} is a SavedModel. Name the checkpoint of its variables: "
+            f"{in_saved_model(folder)!r}"
+        )
+    state = tf.train.get_checkpoint_state(folder)
+    if state is not None and state.model_checkpoint_path:
+        problem = (
+            f"its `checkpoint` file names {state.model_checkpoint_path!r}, which does not exist."
+        )
+    else:
+        problem = "no `checkpoint` file in it names the latest checkpoint."
+    raise CheckpointError(f"{folder!r} is a folder, and {problem}{_checkpoints_to_choose(folder)}")
+
+
+def in_saved_model(path):
+    """Returns the path of the checkpoint in a SavedModel. Returns other paths unchanged."""
+    return os.path.join(path, "variables", "variables") if _is_saved_model(path) else path
+
+
+def _is_saved_model(folder):
+    return bool({"saved_model.pb", "saved_model.pbtxt"} & set(_file_names(folder)))
+
+
+def _checkpoints_to_choose(folder):
+    names = prefixes(folder)
+    if not names:
+        return " It contains no checkpoint in V2 format."
+    shown = [os.path.join(folder, name) for name in names[:4]]
+    return f" Name one of these: {', '.join(shown)}{', …' if len(names) > 4 else ''}"
+
+
+def _in_one_file(path):
+    """Returns the result of `locate` for a file that is a checkpoint in V1 format.
+
+    Raises:
+      CheckpointError: the file is not a checkpoint in V1 format. The message describes the file.
+    """
+    match = _DATA_FILE.match(path)
+    if match:
+        index = match[1] + INDEX
+        raise CheckpointError(
+            f"{path!r} is one data file of a checkpoint. Name the checkpoint by its prefix: "
+            f"{match[1]!r}{'' if is_file(index) else f' (whose index, {index!r}, is missing)'}"
+        )
+    start, end = _start_and_end(path)
+    if is_table(end):
+        match = _V1_SHARD.match(path)
+        return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
+    raise CheckpointError(f"{path!r} is not a checkpoint: it {_looks_like(path, start)}")
+
+
+def _start_and_end(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        start = file.read(1024)
+        file.seek(max(0, file.size() - 48))
+        return start, file.read()
+
+
+def _looks_like(path, start):
+    """Returns a clause that says what kind of file this is, and often what to do instead."""
+    folder, name = os.path.split(path)
+    if not start:
+        return "is empty."
+    if start.startswith(b"\x89HDF\r\n\x1a\n"):
+        return (
+            "is an HDF5 file (.h5), a format in which Keras saves models and weights. Load "
+            f"weights by: model.load_weights({path!r}), and a model by: {_load_model(path)}"
+        )
+    if start.startswith(b"PK\x03\x04"):
+        return (
+            "is a zip archive (.keras?), a format in which Keras saves models. Load it by: "
+            f"{_load_model(path)}"
+        )
+    if name == "checkpoint":
+        return f"only names checkpoints. Name its folder: {folder or os.curdir!r}"
+    if name.endswith(".meta"):
+        return f"is the graph of a checkpoint. Name the checkpoint: {path[: -len('.meta')]!r}"
+    if name in ("saved_model.pb", "saved_model.pbtxt"):
+        return (
+            "belongs to a SavedModel. Name the checkpoint of its variables: "
+            f"{os.path.join(folder, 'variables', 'variables')!r}"
+        )
+    if _is_text(start):
+        return "is a text file. Name a checkpoint's prefix, or the folder that it is in."
+    return "is of an unknown kind, or truncated. Name a checkpoint's prefix."
+
+
+def _load_model(path):
+    """Returns code that loads a model, also with an optimizer that `to_keras` made."""
+    return (
+        "import legacy_opt, tensorflow as tf; model = tf.keras.models.load_model("
+        f"{path!r}, custom_objects=legacy_opt.compat.custom_objects())"
+    )
+
+
+def _is_text(start):
+    if b"\0" in start:
+        return False
+    try:
+        start[:-4].decode("utf-8", "strict") if len(start) > 4 else start.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start > len(start) - 8  # True if only the last character is cut off
+    return True
+
+
+def _what_is_there(path):
+    folder = os.path.dirname(path)
+    if data_files(path):
+        return f" Its data files are there, but its index, {path + INDEX!r}, is missing."
+    if v1_shards(path):
+        return " There are several checkpoints in V1 format with that prefix."
+    if not tf.io.gfile.isdir(folder or os.curdir):
+        return f" The folder {folder!r} does not exist."
+    return _checkpoints_to_choose(folder).replace(" It contains", " Its folder contains")

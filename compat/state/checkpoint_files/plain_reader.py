@@ -1,0 +1,197 @@
+"""Reads checkpoints of a Saver (V2 format) in local files with NumPy alone, tensor by tensor."""
+
+import ast
+import os
+import re
+from typing import NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from ... import special_files
+from ...arrays import slices, whole
+from ...file_endings import INDEX, prefix_of
+from .crc32c import masked_crc32c
+from .errors import AGAIN, CheckpointError
+from .index import parse_index
+from .tensor_names import OBJECT_GRAPH
+
+# The numbers of dtypes in TensorFlow's types.proto, and NumPy's names. NumPy lacks the others.
+_DTYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
+_CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
+_LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
+
+
+class PlainInfo(NamedTuple):
+    """A tensor in a checkpoint.
+
+    Attributes:
+      dtype: NumPy's name of the dtype; None if NumPy does not have it.
+      shape: a tuple of ints.
+      parts: if the tensor is saved in parts, a pair (shape of the part, offset of the part in the
+        tensor) for each part; empty if it is saved whole.
+    """
+
+    dtype: Optional[str]
+    shape: Tuple[int, ...]
+    parts: tuple = ()
+
+
+class PlainCheckpoint:
+    """A checkpoint to read from.
+
+    Args:
+      path: the prefix of a checkpoint, its `.index` file, or a folder (its latest checkpoint).
+
+    Attributes:
+      path: the prefix.
+      tensors: a dict from names to `PlainInfo`.
+
+    Raises:
+      CheckpointError: there is no such checkpoint, it is of another kind, truncated or corrupt.
+    """
+
+    def __init__(self, path):
+        self.path = _prefix(os.fsdecode(path))
+        try:
+            special_files.refuse(self.path + INDEX)
+            with open(self.path + INDEX, "rb") as file:
+                index = parse_index(file.read())
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path!r}: there is no checkpoint in V2 format: {error.strerror or error}"
+            ) from error
+        except ValueError as error:
+            raise CheckpointError(f"{self.path + INDEX!r} is corrupt: {error}") from error
+        if OBJECT_GRAPH in index.entries:
+            raise CheckpointError(
+                f"{self.path!r} was written by tf.train.Checkpoint. Convert it to a checkpoint of "
+                "a Saver first: legacy-opt convert SRC DST --to v1"
+            )
+        self._entries, self._stored = index.entries, index.stored
+        self._files = index.data_files(self.path)
+        for name, needed in zip(self._files, index.data_bytes):
+            self._check_size(name, needed)
+        self.tensors = {name: self._info(name) for name in sorted(index.entries)}
+
+    def _check_size(self, name, needed):
+        special_files.refuse(name)
+        try:
+            size = os.stat(name).st_size
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path!r} is incomplete: the data file {name!r} is missing. {AGAIN}"
+            ) from error
+        if size < needed:
+            raise CheckpointError(
+                f"{self.path!r} is truncated: the data file {name!r} has {size} bytes, and the "
+                f"index needs {needed}. {AGAIN}"
+            )
+
+    def _info(self, name):
+        """Returns the `PlainInfo` of a tensor, whose parts fill its shape."""
+        entry = self._entries[name]
+        dtype = _DTYPES.get(entry.dtype)
+        parts = entry.parts or (whole(entry.shape),)
+        places = self._stored.get(name, [])
+        if len(places) != len(parts):
+            raise CheckpointError(f"{self.path!r} is incomplete: parts of {name!r} are missing.")
+        fits = all(_is_inside(part, entry.shape) for part in parts) and all(
+            0 <= each.shard < len(self._files) and min(each.offset, each.nbytes) >= 0
+            for each in places
+        )
+        if dtype is not None:
+            width = np.dtype(dtype).itemsize
+            sizes = [_count(shape) * width for shape, _ in parts]
+            fits = fits and sizes == [each.nbytes for each in places]
+            if fits and sum(sizes) < _count(entry.shape) * width:
+                raise CheckpointError(
+                    f"{self.path!r} has only some parts of {name!r}. A Saver writes such slots of "
+                    "partitioned variables if their optimizer is in a scope. Load the checkpoint "
+                    "with load_v1_checkpoint, and write another with save_v1_checkpoint."
+                )
+            fits = fits and sum(sizes) == _count(entry.shape) * width
+        if not fits:
+            raise CheckpointError(
+                f"{self.path + INDEX!r} is corrupt: the tensor {name!r} of the shape "
+                f"{list(entry.shape)} does not fit its data, or parts of it are missing."
+            )
+        return PlainInfo(dtype, entry.shape, () if parts == (whole(entry.shape),) else parts)
+
+    def read(self, name):
+        """Reads a tensor, whose parts are joined. At most twice its bytes are in memory.
+
+        Raises:
+          CheckpointError: NumPy does not have its dtype, or its data are damaged.
+        """
+        info = self.tensors[name]
+        if info.dtype is None:
+            raise CheckpointError(f"{self.path!r}: NumPy does not have the dtype of {name!r}.")
+        arrays = (self._data(name, place, info.dtype) for place in self._stored[name])
+        if not info.parts:
+            return next(arrays).reshape(info.shape)
+        value = np.zeros(info.shape, info.dtype)
+        for (shape, offset), array in zip(info.parts, arrays):
+            value[slices(shape, offset)] = array.reshape(shape)
+        return value
+
+    def _data(self, name, place, dtype):
+        array = np.zeros(place.nbytes, np.uint8)
+        try:
+            with open(self._files[place.shard], "rb") as file:
+                file.seek(place.offset)
+                size = file.readinto(array)
+        except OSError as error:
+            raise CheckpointError(f"{self.path!r} cannot be read: {error}") from error
+        chunks = (array[i : i + _CHUNK_BYTES].tobytes() for i in range(0, size, _CHUNK_BYTES))
+        if size < place.nbytes or masked_crc32c(chunks) != place.crc32c:
+            raise CheckpointError(
+                f"{self.path!r} is corrupt: the checksum of the tensor {name!r} is wrong. {AGAIN}"
+            )
+        return array.view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
+
+
+def _prefix(path):
+    """Returns the prefix of a checkpoint; of a folder, that of its latest checkpoint."""
+    if not os.path.isdir(path):
+        return prefix_of(path)
+    state = os.path.join(path, "checkpoint")
+    try:
+        special_files.refuse(state)
+        with open(state, encoding="utf-8") as file:
+            name = ast.literal_eval(_LATEST.search(file.read()).group(1))
+    except (OSError, ValueError, SyntaxError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path!r} is a folder, and no `checkpoint` file in it names the latest checkpoint."
+        ) from error
+    return os.path.join(path, name)
+
+
+def _is_inside(part, whole):
+    """Returns whether a part (shape, offset) is inside a tensor of a shape."""
+    shape, offset = part
+    return len(shape) == len(offset) == len(whole) and all(
+        min(start, size) >= 0 and start + size <= end
+        for size, start, end in zip(shape, offset, whole)
+    )
+
+
+def _count(shape):
+    count = 1  # in Python's integers, which do not overflow
+    for size in shape:
+        count *= size
+    return count

@@ -1,0 +1,366 @@
+"""Reads checkpoints of TensorFlow 1 and 2, tensor by tensor.
+
+TensorFlow's CheckpointReader is not used for data, because it keeps a second copy of each tensor in
+memory and cannot read single slices of partitioned variables in V1 format. Instead, a temporary
+graph runs RestoreV2, the operation that Saver uses.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from ...arrays import whole
+from . import paths
+from .crc32c import masked_crc32c
+from .errors import AGAIN
+from .file_watch import Watch, stamp
+from .index import parse_index
+from .object_graph import OBJECT_GRAPH, parse_object_graph
+from .paths import V1, V2, CheckpointError, reason
+
+_CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
+
+
+class UnknownType(NamedTuple):
+    """A dtype that the installed TensorFlow does not have."""
+
+    name: str
+    size: int = 0
+
+
+class TensorInfo(NamedTuple):
+    """The dtype, shape and size of a tensor in a checkpoint.
+
+    Attributes:
+      dtype: a tf.DType, or an UnknownType.
+      shape: a tuple of ints.
+      nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
+      parts: if the tensor is saved in parts, as partitioned variables are, a pair (shape of the
+        part, offset of the part in the tensor) for each part. Empty if the tensor is saved whole.
+        Always empty in V1 format, because parts are not parsed in this format.
+    """
+
+    dtype: Any
+    shape: tuple
+    nbytes: int
+    parts: tuple = ()
+
+    @property
+    def missing(self):
+        """The number of elements that no part contains."""
+        saved = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
+        return int(np.prod(self.shape, dtype=np.int64)) - saved if self.parts else 0
+
+
+def open_checkpoint(path):
+    """Opens a checkpoint, and checks that its files are complete, without reading its data.
+
+    Args:
+      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
+        to the latest checkpoint in it.
+
+    Returns:
+      A Checkpoint.
+
+    Raises:
+      CheckpointError: there is no checkpoint, it is truncated or corrupt, or `path` is a file of
+        another kind.
+    """
+    return Checkpoint(*paths.locate(path))
+
+
+class Checkpoint:
+    """A checkpoint to read from, created by `open_checkpoint`.
+
+    Attributes:
+      path: the checkpoint's prefix; in V1 format, its file or the pattern of its files.
+      format: "V1" or "V2".
+      tensors: a dict from name to TensorInfo, without the object graph.
+    """
+
+    def __init__(self, path, format):
+        self.path = path
+        self.format = format
+        self._watch = Watch([self._listing] if format == V2 else self._open_v1_files())
+        try:
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+            index = _content(self._listing) if format == V2 else b""
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+            self._refuse_change()
+            raise CheckpointError(
+                f"{self._listing!r} is corrupt, or not a checkpoint: {reason(error)}"
+            ) from error
+        self._digest = hashlib.sha256(index).digest()
+        self._data_files = []
+        self._stored = {}
+        infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
+        self._infos = dict(sorted(infos.items()))
+        self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
+        self._object_graph = None
+
+    @property
+    def _listing(self):
+        return self.path if self.format == V1 else self.path + paths.INDEX
+
+    def _open_v1_files(self):
+        files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
+        paths.refuse_special(*files)
+        return files
+
+    def _infos_v2(self, content):
+        try:
+            index = parse_index(content)
+        except ValueError as error:
+            raise CheckpointError(f"{self._listing!r} is corrupt: {error}") from error
+        self._stored = index.stored
+        self._data_files = index.data_files(self.path)
+        for name, needed in zip(self._data_files, index.data_bytes):
+            self._check_data(name, needed)
+        self._watch = Watch([self._listing] + self._data_files)
+        infos = {
+            name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
+            for name, entry in index.entries.items()
+        }
+        for name, entry in index.entries.items():
+            self._check_size(name, entry, infos[name])
+        return infos
+
+    def _check_data(self, data_file, needed_size):
+        paths.refuse_special(data_file)
+        if not tf.io.gfile.exists(data_file):
+            self._refuse_change()
+            raise CheckpointError(
+                f"{self.path!r} is incomplete: the data file {data_file!r} is missing. {AGAIN}"
+            )
+        size = tf.io.gfile.stat(data_file).length
+        if size < needed_size:
+            self._refuse_change()
+            raise CheckpointError(
+                f"{self.path!r} is truncated: the data file {data_file!r} has {size} bytes, "
+                f"and the index needs {needed_size}. {AGAIN}"
+            )
+
+    def _check_size(self, name, entry, info):
+        """Raises an error if the shape needs more bytes than the checkpoint stores.
+
+        Without this check, TensorFlow would allocate memory for the corrupt shape.
+        """
+        needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
+        if needed > entry.nbytes or any(size < 0 for size in info.shape):
+            raise CheckpointError(
+                f"{self._listing!r} is corrupt: the tensor {name!r} has {entry.nbytes} bytes, "
+                f"and its shape {list(info.shape)} needs {needed}."
+            )
+
+    def check_unchanged(self):
+        """Checks that the checkpoint has not changed since it was opened.
+
+        Raises:
+          CheckpointError: the checkpoint has been overwritten or deleted.
+        """
+        if self.format == V1:
+            self._refuse_change()
+        elif self._is_another_index():
+            raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
+
+    def _is_another_index(self):
+        """Returns whether the index has changed.
+
+        Checking the index is enough, because it contains the checksums of all data.
+        """
+        now = stamp(self._listing)
+        if now is not None and now == self._watch.stamps[self._listing]:
+            return False
+        try:
+            is_same = hashlib.sha256(_content(self._listing)).digest() == self._digest
+        except tf.errors.OpError:
+            return True
+        if is_same:
+            self._watch.stamps[self._listing] = now
+        return not is_same
+
+    def _refuse_change(self):
+        changes = self._watch.changes()
+        if changes is not None:
+            raise _changed(changes)
+
+    def info(self, name):
+        """Returns the TensorInfo of a tensor.
+
+        Raises:
+          CheckpointError: there is no tensor of that name.
+        """
+        if name not in self._infos:
+            raise CheckpointError(f"{self.path!r} contains no tensor {name!r}.")
+        return self._infos[name]
+
+    def read(self, name, part=None):
+        """Reads a tensor.
+
+        Args:
+          name: the tensor's name.
+          part: the part to read, a pair (shape, offset in the tensor); None for the whole tensor.
+
+        Returns:
+          A NumPy array.
+
+        Raises:
+          CheckpointError: there is no tensor of that name, its data are damaged, the installed
+            TensorFlow lacks its dtype, or the checkpoint has been overwritten since it was opened.
+        """
+        info = self.info(name)
+        if isinstance(info.dtype, UnknownType):
+            raise CheckpointError(
+                f"{self.path!r}: TensorFlow {versions.tensorflow_version()} cannot read the "
+                f"tensor {name!r}, whose dtype ({info.dtype.name}) it does not have."
+            )
+        try:
+            with tf.Graph().as_default(), session() as sess:
+                spec = "" if part is None else slice_spec(info.shape, *part)
+                value = sess.run(restored(self.path, [name], [info.dtype], [spec])[0])
+        except tf.errors.OpError as error:
+            self._refuse_change()
+            raise CheckpointError(
+                f"{self.path!r} is corrupt: the tensor {name!r} cannot be read: "
+                f"{reason(error).rstrip('.')}. {AGAIN}"
+            ) from error
+        self.check_unchanged()
+        return as_array(value)
+
+    def verify(self, names):
+        """Verifies the checksums of tensors without decoding the data of the tensors.
+
+        The data are read in small chunks. Strings and tensors in V1 format cannot be verified in
+        this way, so TensorFlow decodes them.
+
+        Args:
+          names: the names of the tensors.
+
+        Raises:
+          CheckpointError: see `read`.
+        """
+        for name in names:
+            if not self._matches_checksum(name):
+                self.read(name)  # raises an error if TensorFlow cannot read it
+        self.check_unchanged()
+
+    def _matches_checksum(self, name):
+        info, stored = self.info(name), self._stored.get(name)
+        if stored is None or info.missing or isinstance(info.dtype, UnknownType):
+            return False
+        try:
+            return all(
+                masked_crc32c(_chunks(self._data_files[each.shard], each.offset, each.nbytes))
+                == each.crc32c
+                for each in stored
+            )
+        except (OSError, tf.errors.OpError):
+            return False
+
+    @property
+    def object_graph(self):
+        """The ObjectGraph of an object-based checkpoint; None for a name-based checkpoint.
+
+        Raises:
+          CheckpointError: the data of the graph are damaged.
+        """
+        if OBJECT_GRAPH not in self._infos or self._object_graph is not None:
+            return self._object_graph
+        try:
+            self._object_graph = parse_object_graph(self.read(OBJECT_GRAPH).item())
+            return self._object_graph
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.path!r} is corrupt: its object graph cannot be read: {error}"
+            ) from error
+
+
+def _content(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def _chunks(path, offset, nbytes):
+    """Yields a range of a file's bytes in chunks."""
+    # Local files are not read with GFile, because it takes three times as long as `open`.
+    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", 0) as file:
+        file.seek(offset)
+        while nbytes > 0:
+            chunk = file.read(min(nbytes, _CHUNK_BYTES))
+            if not chunk:
+                return
+            nbytes -= len(chunk)
+            yield chunk
+
+
+def _changed(what):
+    return CheckpointError(
+        f"{what} Try again; if that does not help, copy the checkpoint to a folder where nothing "
+        "changes it."
+    )
+
+
+def _infos_v1(reader):
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: _info(dtypes[name], tuple(shape))
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
+
+
+def _info(dtype, shape, nbytes=0, parts=()):
+    try:
+        dtype = tf.as_dtype(dtype)
+    except (TypeError, KeyError, ValueError):
+        dtype = UnknownType(f"type {dtype}")
+    if parts == (whole(shape),):
+        parts = ()
+    return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
+
+
+def nbytes_of(dtype, shape):
+    """Returns the size of a tensor in memory; 0 for strings."""
+    size = 0 if dtype == tf.string else dtype.size
+    return int(np.prod(shape, dtype=np.int64)) * size
+
+
+def as_array(value):
+    """Returns a NumPy array.
+
+    A string becomes an array of dtype object, because NumPy's string dtypes drop trailing NUL
+    bytes.
+    """
+    return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
+
+
+def session():
+    """Returns a Session without GPUs for the default graph."""
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    return tf.compat.v1.Session(config=config)
+
+
+def slice_spec(full_shape, shape, offset):
+    """Returns the string that describes a slice of a tensor in RestoreV2's `shape_and_slices`."""
+    extents = ":".join(f"{start},{size}" for start, size in zip(offset, shape))
+    return " ".join([str(int(size)) for size in full_shape] + [extents])
+
+
+def restored(path, names, dtypes, specs):
+    """Adds a RestoreV2 operation, which reads tensors from a V1 or V2 checkpoint.
+
+    Args:
+      path: the attribute `path` of a `Checkpoint`.
+      names: the names of the tensors.
+      dtypes: the dtypes of the tensors.
+      specs: the parts to read, each from `slice_spec`; "" for a whole tensor.
+
+    Returns:
+      A list of tensors.
+    """
+    return tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=dtypes
+    )

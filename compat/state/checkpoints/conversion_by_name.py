@@ -1,0 +1,315 @@
+"""Converts name-based checkpoints tensor by tensor, without Keras and without a model."""
+
+import collections
+from typing import Any, Callable, NamedTuple, Optional
+
+from legacy_opt.core.shortened import quoted
+
+from ... import plain_text
+from .. import checkpoint_contents
+from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
+from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
+from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
+from ..checkpoint_files import CheckpointError, CheckpointWriter
+from ..checkpoint_files.reader import nbytes_of
+from .report import Report, Transfer
+
+# The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
+V1_LAYOUT, V2_LAYOUT = "V1", "V2"
+
+
+class Move(NamedTuple):
+    """One tensor of the new checkpoint and its source in the old checkpoint.
+
+    Attributes:
+      target: the tensor's name in the new checkpoint.
+      shape: the tensor's shape.
+      dtype: the tensor's dtype.
+      stored: the `StoredTensor` of the old checkpoint; None if the value does not depend on it.
+      note: a text for the report that says how the tensor is changed; "" if it is copied.
+      make: a function that takes the value of `stored`, if there is one, and returns the tensor's
+        value; None to copy the tensors of `stored`, without reading all of them into memory.
+      parts: the parts in which the result of `make` is saved; () to save it whole.
+    """
+
+    target: str
+    shape: tuple
+    dtype: Any
+    stored: Optional[StoredTensor] = None
+    note: str = ""
+    make: Optional[Callable] = None
+    parts: tuple = ()
+
+    @property
+    def sources(self):
+        """The names of the tensors in the old checkpoint."""
+        return () if self.stored is None else self.stored.names
+
+    def write(self, checkpoint, writer):
+        """Writes the tensor. If `make` is not None, reads the whole value into memory."""
+        if self.make is None:
+            self.stored.copy(self.target, checkpoint, writer)
+            return
+        try:
+            values = [] if self.stored is None else [self.stored.read(checkpoint)]
+            value = self.make(*values)
+        except CheckpointError:
+            raise
+        except ValueError as error:
+            raise CheckpointError(
+                f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
+            ) from error
+        new = new_tensor(self.target, self.dtype, self.shape, self.parts)
+        for piece in new.split(value):
+            writer.add(*piece)
+
+    @property
+    def nbytes(self):
+        """The number of bytes to read or, if there are no sources, to write."""
+        if self.stored is None:
+            return nbytes_of(self.dtype, self.shape)
+        return sum(info.nbytes for info in self.stored.infos)
+
+
+def copied(checkpoint, name, target):
+    """Returns the `Move` that copies a tensor of a checkpoint."""
+    stored = StoredTensor.of([name], checkpoint.tensors)
+    return Move(target, stored.infos[0].shape, stored.dtype, stored)
+
+
+def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
+    """Writes a checkpoint. It appears complete, or not at all.
+
+    Args:
+      moves: a list of `Move`.
+      checkpoint: the `Checkpoint` with the sources.
+      path: the prefix of the new checkpoint.
+      overwrite: whether to replace an existing checkpoint.
+      advance: a function that shows progress. It is called after each move with the number of the
+        move's bytes.
+
+    Raises:
+      CheckpointError: the new checkpoint exists already, two tensors would have the same name, or
+        the old checkpoint is damaged.
+    """
+    names = collections.Counter(move.target for move in moves)
+    duplicates = [name for name, count in names.items() if count > 1]
+    if duplicates:
+        raise CheckpointError(
+            f"Two tensors would be called {duplicates[0]!r} in {path!r}. Give one of them another "
+            "name with --name-map."
+        )
+    with CheckpointWriter(path, overwrite=overwrite) as writer:
+        for move in moves:
+            move.write(checkpoint, writer)
+            advance(move.nbytes)
+
+
+def report(moves, notes=(), labels=None):
+    """Returns the `Report` of moves.
+
+    Args:
+      moves: a list of `Move`.
+      notes: sentences for the report.
+      labels: a dict from names of sources to names shown to users.
+    """
+    transferred = [
+        Transfer(
+            _source_text(move.sources, labels or {}), move.target, move.shape, move.dtype, move.note
+        )
+        for move in moves
+    ]
+    return Report(tuple(transferred), (), (), tuple(notes))
+
+
+def _source_text(sources, labels):
+    names = [labels.get(source, source) for source in sources]
+    if len(names) < 2:
+        return names[0] if names else "(computed)"
+    return f"{names[0]} … {names[-1]}"
+
+
+def to_saver(checkpoint, name_map=None):
+    """Plans a name-based checkpoint in V2 format in which the parts of variables are joined.
+
+    Args:
+      checkpoint: a name-based `Checkpoint`.
+      name_map: a dict from old names to new names, or to None to leave a tensor out. The slots of a
+        variable are renamed or left out together with the variable.
+
+    Returns:
+      A list of `Move`.
+
+    Raises:
+      CheckpointError: the checkpoint contains tensors that cannot be converted, or the map contains
+        a name that no tensor has.
+    """
+    contents = checkpoint_contents.contents(checkpoint)
+    refuse_unconvertible(checkpoint, contents)
+    rename = Renaming(checkpoint, name_map)
+    moves = []
+    for variable in contents.variables:
+        name = rename(variable.item.name)
+        if name is not None and variable.item.kind == OF_EACH_PART:  # a slot of unknown kind
+            raise _cannot_be_joined(checkpoint, variable.item.name, "a variable")
+        moves.append(_move(variable.item, name))
+        for slot in variable.slots:
+            target = rename(slot.item.name, _slot_name(slot, variable.item.name, name))
+            is_of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
+            if target is not None and (is_of_one_part or slot.item.kind == OF_EACH_PART):
+                raise _cannot_be_joined(checkpoint, slot.item.name, variable.item.name)
+            if slot.role == adagrad_decay_counts.SLOT:
+                moves.append(_move_counts(slot.item, target))
+            else:
+                moves.append(_move(slot.item, target))
+    for item in contents.shared + contents.other + ((contents.step,) if contents.step else ()):
+        moves.append(_move(item, rename(item.name)))
+    rename.check()
+    return [move for move in moves if move is not None and move.target is not None]
+
+
+def _cannot_be_joined(checkpoint, slot, variable):
+    return CheckpointError(
+        f"{checkpoint.path!r}: each part of {variable} has its own {slot}, and these slots cannot "
+        "be joined. Restore the checkpoint with the same partitions; or leave the slot out, with "
+        "null in the name map."
+    )
+
+
+def _slot_name(slot, variable, new_name):
+    """Returns a slot's name after its variable was renamed; None if the variable is left out."""
+    if new_name is None:
+        return None
+    scope = slot.scope + "/" if slot.scope else ""
+    # `slot.suffix` may be too short: if x is saved as one tensor, but its slots are saved in parts,
+    # the slot x/part_0/Adam has the suffix Adam, and its new name must contain part_0, too.
+    rest = slot.item.name[len(scope + variable) :]
+    return scope + new_name + rest
+
+
+def _move(item, target):
+    stored = item.stored
+    note = plain_text.counted(len(stored.names), "part") if item.kind == PARTS else ""
+    has_copies = stored.axis == COPIES and len(stored.names) > 1
+    make = (lambda value: value) if has_copies else None  # `read` compares the copies
+    return Move(target, item.shape, item.dtype, stored, note, make)
+
+
+def _move_counts(item, target):
+    """Plans that the counts of parts become those of an unpartitioned variable."""
+    parts = item.stored.parts
+    if not parts or not item.shape:
+        return _move(item, target)
+
+    def join(counts):
+        return adagrad_decay_counts.from_rows(
+            adagrad_decay_counts.by_rows(counts, parts), item.shape
+        )
+
+    note = plain_text.counted(len(parts), "part")
+    return Move(target, item.shape, item.dtype, item.stored, note, join)
+
+
+class Renaming:
+    """Renames tensors with a name map, and finds names in the map that no tensor has.
+
+    Args:
+      checkpoint: the `Checkpoint`, for messages.
+      name_map: None, or a dict from old names to new names (or to None to leave a tensor out).
+    """
+
+    def __init__(self, checkpoint, name_map):
+        self._checkpoint = checkpoint
+        self._map = dict(name_map or {})
+        self._unused = set(self._map)
+
+    def __call__(self, *names):
+        """Returns the new name of a tensor; None to leave it out.
+
+        Args:
+          *names: the old name and, if it differs, the default new name. The map may have either
+            name as a key.
+        """
+        for name in names:
+            self._unused.discard(name)
+            if name in self._map:
+                return self._map[name]
+        return names[-1]
+
+    def check(self):
+        """Raises a CheckpointError if the map contains a name that no tensor has."""
+        if self._unused:
+            raise CheckpointError(
+                f"The name map has {quoted(sorted(self._unused))}, but no tensor in "
+                f"{self._checkpoint.path!r} has such a name."
+            )
+
+
+def refuse_unconvertible(checkpoint, contents):
+    """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
+    for kind, why in (
+        (EMBEDDING_VARIABLE, deeprec_embeddings.WHY),
+        (INCOMPLETE, "parts of it are missing"),
+    ):
+        names = [item.name for item in contents.items() if item.kind == kind]
+        if names:
+            raise CheckpointError(
+                f"{checkpoint.path!r}: {quoted(names)} cannot be converted: {why}."
+            )
+
+
+def to_decay_layout(checkpoint, layout):
+    """Plans a copy of a checkpoint in which AdagradDecay's decay counts have the given layout.
+
+    Args:
+      checkpoint: a name-based `Checkpoint`.
+      layout: V1_LAYOUT or V2_LAYOUT.
+
+    Returns:
+      A list of `Move`.
+
+    Raises:
+      CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
+        or the checkpoint contains tensors that cannot be converted.
+    """
+    contents = checkpoint_contents.contents(checkpoint)
+    refuse_unconvertible(checkpoint, contents)
+    moves, counts = {}, 0
+    for variable in contents.variables:
+        for slot in variable.slots:
+            if slot.role != adagrad_decay_counts.SLOT:
+                continue
+            if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
+                raise CheckpointError(
+                    f"{checkpoint.path!r} stores {slot.item.name} in parts. Join the parts first: "
+                    "--to v1"
+                )
+            counts += 1
+            moves[slot.item.name] = _in_layout(variable.item, slot.item, layout)
+    if not counts:
+        raise CheckpointError(
+            f"{checkpoint.path!r} contains no counts of AdagradDecay: no slots look like "
+            "AdagradDecay slots."
+        )
+    return [moves.get(name) or copied(checkpoint, name, name) for name in checkpoint.tensors]
+
+
+def _in_layout(variable, slot, layout):
+    new_shape = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
+    if slot.shape == new_shape:
+        return _move(slot, slot.name)
+    # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
+    old_parts = slot.stored.parts
+    if layout == V1_LAYOUT:
+        new_parts = variable.stored.parts if old_parts else ()
+    else:
+        new_parts = tuple((shape[:1], offset[:1]) for shape, offset in old_parts)
+        if len(set(new_parts)) < len(new_parts):  # parts with the same rows have the same counts
+            new_parts = ()
+
+    def change_layout(counts):
+        rows = adagrad_decay_counts.by_rows(counts, old_parts)
+        return adagrad_decay_counts.from_rows(rows, new_shape, new_parts)
+
+    note = f"counts in layout {layout}"
+    return Move(slot.name, new_shape, slot.dtype, slot.stored, note, change_layout, new_parts)

@@ -1,0 +1,253 @@
+"""Converts object-based checkpoints (`tf.train.Checkpoint`) to checkpoints of a TF1 graph."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from ...in_keras import beta_powers
+from ...in_keras.v1_optimizers import graph_names, owned_state
+from .. import user_objects
+from ..checkpoint_contents import adagrad_decay_counts
+from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
+from ..checkpoint_files import CheckpointError
+from ..checkpoint_files.object_graph import NUMBERED
+from . import conversion_by_name
+from .conversion_by_name import Move, Renaming, copied
+from .report import CheckpointMismatch, Leftover
+
+# These two dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
+_KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
+_KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
+# Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
+_BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
+_HYPER = "hyper_"
+_RATES = ("learning_rate", "decay")
+_NO_PLACE = "the v1 optimizer has no such slot"
+_NOT_SAVED = "the v1 optimizer needs it, but the checkpoint does not contain it"
+
+
+def plan(checkpoint, optimizer_name, name_map=None, partial=False):
+    """Plans the conversion of an object-based checkpoint to a checkpoint of a TF1 graph.
+
+    Args:
+      checkpoint: an object-based `Checkpoint`.
+      optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.
+      name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
+        the key is the name in the checkpoint. For a slot, a shared variable or the global step, the
+        key is the default v1 name.
+      partial: whether to leave out state that only the checkpoint or only the v1 optimizer has, and
+        state whose shape or dtype differs between the checkpoint and the v1 optimizer.
+
+    Returns:
+      A pair of a list of `Move` and the `Report`.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be converted with these arguments.
+      CheckpointMismatch: `partial` is false, and some state does not fit.
+    """
+    graph = checkpoint.object_graph
+    try:
+        saved = graph.optimizer
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.path!r}: {error}") from error
+    _refuse(checkpoint, saved, optimizer_name)
+    rename = Renaming(checkpoint, name_map)
+    names = {full_name: rename(full_name) for full_name in graph.variables}
+    moves = [copied(checkpoint, key, names[name]) for name, key in graph.variables.items()]
+    left, missing = [], []
+    if saved is not None:
+        optimizer = None
+        if optimizer_name is not None:
+            optimizer = user_objects.made(optimizer_name)
+        state = _State(checkpoint, saved, names, optimizer)
+        moves += [move._replace(target=rename(move.target)) for move in state.moves]
+        left, missing = state.left, state.missing
+    rename.check()
+    moves = [move for move in moves if move.target is not None]
+    labels = _labels(graph)
+    notes = _notes(checkpoint, labels, moves, left)
+    report = conversion_by_name.report(moves, notes, labels)
+    report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
+    if not report.complete and not partial:
+        raise CheckpointMismatch(
+            f"{checkpoint.path!r} does not fit {optimizer_name or 'a v1 graph'}. --partial "
+            "writes what fits.",
+            report,
+        )
+    return moves, report
+
+
+def _refuse(checkpoint, saved, optimizer_name):
+    if saved is None:
+        return
+    if saved.kind == NUMBERED:
+        raise CheckpointError(
+            f"{checkpoint.path!r} was written with an optimizer of Keras 3, or with a new "
+            "optimizer of Keras 2.11 to 2.15. No v1 optimizer can use its state unchanged. In "
+            "Python, translate it with compat.from_plain_keras and write it with "
+            "compat.save_v1_checkpoint."
+        )
+    slots = {slot for _, slot in saved.slots}
+    if slots == {"momentum"} and is_keras_own(saved):
+        raise CheckpointError(
+            f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
+            "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
+            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint. For "
+            "an optimizer made by to_keras with the argument decay, omit the translation."
+        )
+    if slots and optimizer_name is None:
+        raise CheckpointError(
+            f"{checkpoint.path!r} contains the slots {', '.join(sorted(slots))}. Pass --optimizer "
+            "module:object, the v1 optimizer that will use the slots. It determines their names."
+        )
+
+
+def _labels(graph):
+    """Returns a dict from the keys of the tensors to names shown to users."""
+    labels = {key: name for name, key in graph.variables.items()}
+    labels.update((key, name) for name, key in graph.optimizer_variables.items())
+    labels.update((key, "{}, slot {}".format(*pair)) for pair, key in graph.slots.items())
+    labels.update((key, path) for path, key in graph.python_states.items())
+    labels[graph.save_counter] = "save_counter"
+    return labels
+
+
+def _notes(checkpoint, labels, moves, left):
+    used = {key for move in moves for key in move.sources}
+    names = {labels.get(key, key) for key in set(checkpoint.tensors) - used}
+    names -= {each.name for each in left}
+    if not names:
+        return []
+    return [f"not needed, or left out by the name map: {', '.join(sorted(names))}"]
+
+
+class _State:
+    """The conversion of an optimizer's state.
+
+    Attributes:
+      moves: a list of `Move`, whose targets are default v1 names.
+      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the TF1 graph.
+      missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
+    """
+
+    def __init__(self, checkpoint, saved, names, optimizer):
+        self.moves, self.left, self.missing = [], [], []
+        self._checkpoint = checkpoint
+        self._saved = saved
+        self._is_keras_own = is_keras_own(saved)
+        self._variables = {local_name(name): key for name, key in saved.variables.items()}
+        self._optimizer = optimizer
+        graph = checkpoint.object_graph
+        trained = sorted({full_name for full_name, _ in saved.slots})
+        trained = [full_name for full_name in trained if names[full_name] is not None]
+        if optimizer is not None:
+            infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
+            specs = {names[name]: (infos[name].shape, infos[name].dtype) for name in trained}
+            v1_names = graph_names.names(optimizer, specs)
+            self._place_slots({names[name]: name for name in trained}, v1_names.slots)
+            self._place_shared(v1_names.shared)
+            if not self._is_keras_own:
+                self._leave_shared()
+        for path, key in saved.unassigned.items():
+            why = "the checkpoint does not say which variable it belongs to"
+            self._leave(path, key, why)
+        step = self._step_key()
+        if step is not None:
+            move = copied(checkpoint, step, "global_step")
+            cast = move._replace(dtype=tf.int64, note="cast", make=np.int64)
+            self.moves.append(move if move.dtype == tf.int64 else cast)
+
+    def _step_key(self):
+        keys = [self._variables[name] for name in STEP_NAMES if name in self._variables]
+        return keys[0] if keys else None
+
+    def _leave(self, name, key, why):
+        info = self._checkpoint.tensors[key]
+        self.left.append(Leftover(name, info.shape, info.dtype, why))
+
+    def _place_slots(self, full_names, v1_slots):
+        used_keys = set()
+        for (variable, slot_name), tensor in v1_slots.items():
+            full_name = full_names[variable]
+            key = self._slot_key(full_name, slot_name)
+            label = f"{full_name}, slot {slot_name}"
+            if key is None and self._is_keras_own and slot_name == "momentum":
+                zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
+                note = "0: Keras' optimizer has no momentum"
+                self.moves.append(Move(*tensor, note=note, make=zeros))
+                continue
+            if key is None:
+                self.missing.append(Leftover(label, tensor.shape, tensor.dtype, _NOT_SAVED))
+                continue
+            used_keys.add(key)
+            info = self._checkpoint.tensors[key]
+            is_counts = (
+                slot_name == adagrad_decay_counts.SLOT and info.shape[:1] == tensor.shape[:1]
+            )
+            if info.dtype != tensor.dtype or (info.shape != tensor.shape and not is_counts):
+                why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
+                self._leave(label, key, why)
+            else:
+                move = copied(self._checkpoint, key, tensor.name)
+                self.moves.append(_in_shape(move, tensor.shape))
+        for (full_name, slot_name), key in self._saved.slots.items():
+            if key not in used_keys and full_name in full_names.values():
+                self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
+
+    def _slot_key(self, full_name, slot_name):
+        """Returns the checkpoint key of the slot with this v1 name, or None."""
+        candidates = [slot_name]
+        if self._is_keras_own:
+            candidates += [_KERAS_ADADELTA.get(slot_name), _KERAS_NAMES.get(slot_name)]
+        keys = (self._saved.slots.get((full_name, each)) for each in candidates)
+        return next((key for key in keys if key is not None), None)
+
+    def _place_shared(self, v1_shared):
+        for name, tensor in v1_shared.items():
+            key = self._variables.get("shared_" + name, self._variables.get(name))
+            if key is not None:
+                self.moves.append(copied(self._checkpoint, key, tensor.name))
+            elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
+                self.moves.append(self._power(name, tensor))
+            else:
+                self.missing.append(Leftover(name, tensor.shape, tensor.dtype, _NOT_SAVED))
+
+    def _leave_shared(self):
+        """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
+        used = {key for move in self.moves for key in move.sources}
+        optimizer = self._optimizer
+        if graph_names.is_bridged(optimizer):
+            optimizer = owned_state.unbound_copy(optimizer._v1.optimizer)
+        for name, key in self._variables.items():
+            if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
+                continue
+            if not hasattr(optimizer, "_" + name) and not hasattr(optimizer, name):
+                self._leave(name, key, "the v1 optimizer has no such variable")
+
+    def _power(self, name, tensor):
+        """Returns the `Move` that computes beta1_power or beta2_power of v1's Adam.
+
+        The exponent is the checkpoint's global step plus 1.
+        """
+        beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
+        v1_beta = getattr(self._optimizer, "_" + name.split("_")[0], None)
+        if isinstance(v1_beta, (int, float)) and np.float32(v1_beta) != np.float32(beta):
+            raise CheckpointError(
+                f"{self._checkpoint.path!r} was trained with {_BETAS[name]}={beta:g}, and the "
+                f"v1 optimizer has {v1_beta:g}, so the powers of beta differ. Create the v1 "
+                f"optimizer with {beta:g}."
+            )
+        steps = int(self._checkpoint.read(self._step_key()))
+        note = f"{beta:g} to the power of {steps + 1}"
+        make = functools.partial(beta_powers.power, beta, steps)
+        return Move(*tensor, note=note, make=make)
+
+
+def _in_shape(move, shape):
+    """Returns the move; if its shape differs, it changes the layout of AdagradDecay's counts."""
+    if move.shape == shape:
+        return move
+    note = "counts in the other layout of AdagradDecay"
+    make = functools.partial(adagrad_decay_counts.change_layout, shape=shape)
+    return move._replace(shape=shape, note=note, make=make)

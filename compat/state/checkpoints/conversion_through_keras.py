@@ -1,0 +1,328 @@
+"""Converts checkpoints to Keras files or object-based checkpoints, and back to v1 checkpoints.
+
+The state is loaded into a Keras model, which the user's code builds, and saved from this model.
+"""
+
+import contextlib
+import os
+import tempfile
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from ... import file_endings, messages, special_files
+from ...plain_text import counted
+from .. import user_objects
+from ..checkpoint_contents import keras_2_state
+from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint, paths
+from ..checkpoint_files.file_watch import Watch
+from ..checkpoint_files.working_folder import WorkingFolder
+from . import object_checkpoint
+from .keras_state import is_from_optimizer_v2
+from .name_maps import GUESS, as_text
+from .optimizer_v2_checkpoint import load_optimizer_v2
+from .report import CheckpointMismatch, Leftover
+from .v1_checkpoint import guess_name_map, load_v1_checkpoint, save_v1_checkpoint
+
+
+def convert(arguments, name_map):
+    """Converts a checkpoint to a Keras file or an object-based checkpoint, or back to v1.
+
+    The source is a v1 checkpoint; or what Keras 2 saved with an OptimizerV2, if the model is of
+    Keras 3 and was compiled with an optimizer that `to_keras` made from this OptimizerV2.
+
+    Args:
+      arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
+        `like`, `ignore`, `partial`, `overwrite`, `dry_run`.
+      name_map: see `load_v1_checkpoint`; or `GUESS`, which guesses it from the shapes in the v1
+        checkpoint: the source, or `like`.
+
+    Returns:
+      A `Report`, whose notes have the guessed name map.
+
+    Raises:
+      CheckpointError: the source is missing or damaged, or the destination is an existing v1
+        checkpoint.
+      CheckpointMismatch: some of the state does not fit.
+      ImportError: the user's function cannot be imported, or raises an error.
+      ValueError: the user's function does not return a built Keras model, the destination is an
+        existing Keras file or object-based checkpoint, or an option does not fit the model.
+    """
+    if arguments.to == "keras":
+        _check_source(arguments.source)
+        model, optimizer = _model(arguments.model)
+        if is_from_optimizer_v2(optimizer):
+            report = _load_optimizer_v2(model, optimizer, arguments, name_map)
+            return _save(model, optimizer, arguments, report)
+        guess = _Guess(name_map, arguments.source, model, optimizer)
+        report = _load_v1(model, optimizer, arguments, guess)
+        report = _save(model, optimizer, arguments, report)
+    else:
+        model, optimizer = _model(arguments.model)
+        _load(arguments.source, model, optimizer)
+        guess = _Guess(name_map, arguments.like, model, optimizer)
+        report = _save_v1(model, optimizer, arguments, guess)
+    return guess.noted(report)
+
+
+class _Guess:
+    """A name map, guessed if it is `GUESS`.
+
+    Attributes:
+      name_map: the name map to use.
+      advice: a sentence for errors: how to map further names.
+    """
+
+    def __init__(self, name_map, v1_checkpoint, model, optimizer):
+        self.name_map, self._notes = name_map, ()
+        self.advice = "Map names with --name-map (a file, or guess)"
+        if name_map == GUESS:
+            self.name_map, unclear = guess_name_map(v1_checkpoint, model, optimizer)
+            text = f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}"
+            self._notes = (text,)
+            result = "is not enough" if self.name_map else "finds nothing"
+            why = " (several variables could be meant)" if unclear else ""
+            self.advice = f"--name-map guess {result}{why}: map names with --name-map FILE.json"
+
+    def noted(self, report):
+        """Returns a report with the guessed name map among its notes."""
+        return report._replace(notes=report.notes + self._notes)
+
+
+def _check_source(path):
+    """Raises errors for a missing or damaged source before the slow construction of the model."""
+    if file_endings.ending_of(path, file_endings.KERAS) and os.path.isfile(path):
+        keras_2_state.saved_state(path)
+    else:
+        open_checkpoint(paths.in_saved_model(path))
+
+
+def _load_optimizer_v2(model, optimizer, arguments, name_map):
+    for option, value in (("--partial", arguments.partial), ("--ignore", arguments.ignore)):
+        if value:
+            raise ValueError(f"{option} has no meaning: an OptimizerV2 is loaded completely.")
+    if name_map == GUESS:
+        raise ValueError(
+            "--name-map guess is for v1 checkpoints. Without --name-map, the error message has a "
+            "guess for a file: --name-map FILE.json."
+        )
+    try:
+        return load_optimizer_v2(arguments.source, model, optimizer, name_map)
+    except CheckpointMismatch as mismatch:
+        raise CheckpointMismatch(
+            f"{arguments.source!r} does not fit the model of {arguments.model} and its "
+            "OptimizerV2. Map names of variables with --name-map FILE.json.",
+            mismatch.report,
+        ) from mismatch
+
+
+def _load_v1(model, optimizer, arguments, guess):
+    try:
+        return load_v1_checkpoint(
+            arguments.source,
+            model,
+            optimizer,
+            guess.name_map,
+            strict=not arguments.partial,
+            ignore=arguments.ignore or (),
+        )
+    except CheckpointMismatch as mismatch:
+        if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
+            raise
+        # The original message names arguments of `load_v1_checkpoint`; this message names the
+        # command's options.
+        transferred = len(mismatch.report.transferred)
+        raise CheckpointMismatch(
+            f"{arguments.source!r} does not fit the model of {arguments.model}. {guess.advice}, "
+            "allow leftovers in the checkpoint with --ignore REGEX, or load what fits "
+            f"({counted(transferred, 'tensor')}) with --partial.",
+            guess.noted(mismatch.report),
+        ) from mismatch
+
+
+def _save_v1(model, optimizer, arguments, guess):
+    path = arguments.destination
+    try:
+        with contextlib.ExitStack() as stack:
+            if arguments.dry_run:
+                path = os.path.join(
+                    stack.enter_context(tempfile.TemporaryDirectory()), "model.ckpt"
+                )
+            return save_v1_checkpoint(
+                path,
+                model,
+                optimizer,
+                guess.name_map,
+                like=arguments.like,
+                overwrite=arguments.overwrite,
+            )
+    except CheckpointMismatch as mismatch:
+        if mismatch.report.complete:
+            raise
+        raise CheckpointMismatch(
+            f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
+            f"{arguments.model} or of its optimizer. {guess.advice}.",
+            guess.noted(mismatch.report),
+        ) from mismatch
+
+
+def _model(name):
+    """Calls the user's function. Returns a pair of the model, and the optimizer or None."""
+    function = user_objects.load(name)
+    is_called = callable(function) and not _is_model(function)
+    result = user_objects.call(name, function) if is_called else function
+    if _is_model(result):
+        # The bridged optimizer may be inside a LossScaleOptimizer.
+        optimizer = getattr(result, "optimizer", None)
+        return result, getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(result, tuple) and len(result) == 2 and hasattr(result[0], "trainable_variables"):
+        return result
+    raise ValueError(
+        f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
+        f"optimizer); it returned {type(result).__name__}."
+    )
+
+
+def _is_model(item):
+    is_like_a_model = hasattr(item, "trainable_variables") and hasattr(item, "get_layer")
+    return is_like_a_model and not isinstance(item, type)
+
+
+def _objects(model, optimizer):
+    saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+    return tf.train.Checkpoint(**saved)
+
+
+# To Keras
+
+
+def _save(model, optimizer, arguments, report):
+    """Saves a Keras file or a checkpoint, completely or not at all.
+
+    Returns:
+      The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
+
+    Raises:
+      CheckpointMismatch: Keras does not save the state, and --partial is not given.
+    """
+    path = arguments.destination
+    if not path.endswith(file_endings.KERAS):
+        if not arguments.dry_run:
+            object_checkpoint.save(_objects(model, optimizer), path, arguments.overwrite)
+        return report
+    with WorkingFolder(os.path.abspath(path)) as working:
+        # Check again, because the file may have been created after the first check.
+        special_files.refuse_existing(path, arguments.overwrite)
+        written = os.path.join(working.path, os.path.basename(path))
+        if path.endswith((".weights.h5", ".weights.hdf5")):
+            model.save_weights(written)
+        else:
+            model.save(written)
+        has_state = optimizer is None or keras_files.holds_optimizer(written)
+        if not has_state:
+            report = report._replace(left_in_checkpoint=_lost(report, path))
+        fits = has_state or arguments.partial
+        if fits and not arguments.dry_run:
+            os.replace(written, path)
+    if not fits:
+        reason = (
+            f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
+            "for DST, or pass --partial to write everything else."
+        )
+        raise CheckpointMismatch(reason, report)
+    return report
+
+
+def _lost(report, path):
+    ending = os.path.splitext(path)[1]
+    why = f"this Keras does not save the optimizer's state in {ending} files"
+    return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
+
+
+# From Keras
+
+
+def _load(path, model, optimizer):
+    """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
+    if path.endswith(file_endings.KERAS):
+        special_files.refuse(path)
+        if not os.path.isfile(path):
+            raise CheckpointError(f"{path!r}: there is no such file.")
+        _load_file(path, model, optimizer)
+        return
+    checkpoint = open_checkpoint(path)
+    if checkpoint.object_graph is None:
+        raise CheckpointError(
+            f"{checkpoint.path!r} is a name-based v1 checkpoint already. Omit --model, or pass "
+            "--to keras to convert it to Keras."
+        )
+    _build(model, optimizer)
+    _restore(checkpoint, model, optimizer)
+
+
+def _build(model, optimizer):
+    """Creates the optimizer's variables before loading, so that missing values are detected."""
+    if optimizer is not None:
+        versions.create_optimizer_weights(optimizer, model.trainable_variables)
+
+
+def _restore(checkpoint, model, optimizer):
+    """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
+    if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
+        status = _read(_objects(model, optimizer), checkpoint.path)
+    elif any(map(versions.is_keras_3_variable, model.weights)):
+        status = _read(tf.train.Checkpoint(model), checkpoint.path)
+    else:  # written by `save_weights`
+        status = model.load_weights(checkpoint.path)
+    try:
+        status.assert_existing_objects_matched()
+    except AssertionError as error:
+        raise CheckpointError(
+            f"{checkpoint.path!r} lacks some variables of the model that --model returns: {error}"
+        ) from error
+    checkpoint.check_unchanged()
+    if versions.for_a_session():
+        status.run_restore_ops(versions.keras_2().backend.get_session())
+
+
+def _read(objects, path):
+    # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
+    return getattr(objects, "read", objects.restore)(path)
+
+
+def _load_file(path, model, optimizer):
+    """Loads a Keras file into the model, without creating the model that the file describes."""
+    watch = Watch([path])
+    try:
+        keras_files.check_size(path, model)
+        if optimizer is not None and not keras_files.holds_optimizer(path):
+            raise CheckpointError(
+                f"{path!r} contains no state of an optimizer, but the model of --model is compiled "
+                "with an optimizer. For the weights alone, let the function return (model, None)."
+            )
+        _build(model, optimizer)
+        model.load_weights(path)
+        state = None if optimizer is None else keras_files.state_in_h5(path)
+        if state is not None:
+            optimizer.set_weights(state)
+        elif optimizer is not None and not _is_compiled_with(model, optimizer):
+            raise CheckpointError(
+                f"{path!r}: Keras loads the state of an optimizer from a file of this kind "
+                "only if the model is compiled with this optimizer."
+            )
+        changes = watch.changes()
+    except CheckpointError:
+        raise
+    except Exception as error:  # zipfile, HDF5 and Keras raise errors of many classes
+        changes = watch.changes()
+        if changes is None:
+            text = messages.text_of(error) or type(error).__name__
+            raise CheckpointError(f"{path!r} cannot be loaded by Keras: {text}") from error
+    if changes is not None:
+        raise CheckpointError(changes + " Try again.")
+
+
+def _is_compiled_with(model, optimizer):
+    model_optimizer = getattr(model, "optimizer", None)
+    return optimizer in (model_optimizer, getattr(model_optimizer, "inner_optimizer", None))

@@ -1,0 +1,144 @@
+"""Suggests in error messages why a checkpoint does not fit, and how to make it fit."""
+
+import collections
+import re
+
+from legacy_opt.wrappers.base import OptimizerWrapper
+
+from ...in_keras.v1_optimizers.nesting import nested_optimizers
+from .. import checkpoint_contents
+from . import name_maps
+from .keras_state import SLOT, VARIABLE
+
+# The last words of variables' names with the same meaning. Words of different rows contradict each
+# other; all other words may mean anything.
+_MEANINGS = (
+    ("kernel", "weights", "weight", "w", "depthwise_kernel", "depthwise_weights"),
+    ("bias", "biases", "b", "beta", "offset"),
+    ("gamma", "scale"),
+    ("moving_mean", "running_mean"),
+    ("moving_variance", "moving_var", "running_var"),
+)
+_MEANING_OF = {word: words for words in _MEANINGS for word in words}
+
+
+def hints(checkpoint, state, matches, misfits):
+    """Yields suggestions: a name_map that is guessed from shapes, and the optimizer to use.
+
+    Args:
+      checkpoint: a name-based `Checkpoint`.
+      state: the `KerasState`.
+      matches: a list of `Match`.
+      misfits: a list of `Misfit`.
+    """
+    claimed, missing = _unmatched(matches, misfits)
+    if not missing and len(claimed) == len(checkpoint.tensors):
+        return
+    contents = checkpoint_contents.contents(checkpoint)
+    name_map, unclear = _by_shape(contents, state, claimed, missing)
+    if name_map:
+        yield "A guess by shapes and dtypes: name_map={}{}".format(
+            name_maps.as_text(name_map),
+            " (it lacks variables that could be mapped in several ways)" if unclear else "",
+        )
+    slots = {slot.item.name for each in contents.variables for slot in each.slots}
+    has_unmatched_slots = any(name not in claimed for name in slots)
+    has_unmatched_slots |= any(tensor.kind == SLOT for tensor in missing)
+    if state.optimizer is not None and has_unmatched_slots:
+        yield from _optimizers(contents, state.optimizer)
+
+
+def guess(checkpoint, state, matches, misfits):
+    """Returns the result of `_by_shape`. The arguments are those of `hints`."""
+    contents = checkpoint_contents.contents(checkpoint)
+    return _by_shape(contents, state, *_unmatched(matches, misfits))
+
+
+def _unmatched(matches, misfits):
+    """Returns the arguments `claimed` and `missing` of `_by_shape`."""
+    claimed = {name for match in matches for name in match.stored.names}
+    return claimed, [misfit.tensor for misfit in misfits if not misfit.names]
+
+
+def _by_shape(contents, state, claimed, missing):
+    """Maps a variable to an item if no other variable and no other item has this shape and dtype.
+
+    Variables and items with a match count, too: the match may be wrong, if the layers of the model
+    have other numbers than those of the graph (dense_1 for dense).
+
+    Args:
+      contents: the variables of the checkpoint, with their slots.
+      state: the `KerasState`.
+      claimed: the names of the checkpoint's tensors that have a match.
+      missing: the `StateTensor` objects of the model without a match.
+
+    Returns:
+      The name_map, and whether it lacks a variable although items have its shape and dtype.
+    """
+    items, variables = collections.defaultdict(list), collections.Counter()
+    for each in contents.variables:
+        items[each.item.shape, each.item.dtype].append(each.item)
+    for tensor in state.tensors:
+        variables[tensor.shape, tensor.dtype] += tensor.kind == VARIABLE
+    name_map, unclear = {}, False
+    for tensor in missing:
+        fitting = items[tensor.shape, tensor.dtype] if tensor.kind == VARIABLE else []
+        is_only_pair = len(fitting) == variables[tensor.shape, tensor.dtype] == 1
+        if is_only_pair and _may_match(tensor.label, fitting[0], claimed):
+            name_map[tensor.label] = fitting[0].name
+        elif fitting:
+            unclear = True
+    return name_map, unclear
+
+
+def _may_match(label, item, claimed):
+    if claimed.intersection(item.stored.names):
+        return False
+    meaning_in_keras = _MEANING_OF.get(_last_word(label))
+    meaning_in_v1 = _MEANING_OF.get(_last_word(item.name))
+    if not (meaning_in_keras and meaning_in_v1):
+        return True
+    return meaning_in_keras == meaning_in_v1
+
+
+def _last_word(name):
+    return re.sub(r"_\d+$", "", name.rpartition("/")[2]).lower()
+
+
+def _optimizers(contents, optimizer):
+    saved = sorted({(guess.label.split(",")[0], guess.name) for guess in contents.optimizers})
+    nested = nested_optimizers(optimizer._v1.optimizer)
+    leaves = {each.optimizer.get_name() for each in nested if each.is_leaf}
+    known = {each.optimizer.get_name() for each in nested}
+    names = {name for _, name in saved}
+    if not saved:
+        yield "The checkpoint has no slots: was it saved without the optimizer?"
+    elif not leaves <= names or any(_maker(name) not in known for name in names - _WRAPPER_NAMES):
+        yield (
+            "The slots in the checkpoint are from "
+            f"{' and '.join(_description(*each) for each in saved)}, but the optimizer passed is "
+            f"{_nested(nested[0].optimizer)}. If only the name differs, create the optimizer "
+            "with the name in the checkpoint."
+        )
+
+
+# Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
+_WRAPPER_NAMES = {"ExponentialMovingAverage"}
+
+
+def _maker(name):
+    """Returns the first part of `Guess.name`, which is the optimizer's name."""
+    return name.split("/")[0]
+
+
+def _description(label, name):
+    name = _maker(name)
+    return f"{'another optimizer' if label == 'unknown' else label} (name={name!r})"
+
+
+def _nested(optimizer):
+    """Returns the class and name of an optimizer, and of the optimizers that it wraps."""
+    text = f"{type(optimizer).__name__} (name={optimizer.get_name()!r})"
+    if not isinstance(optimizer, OptimizerWrapper):
+        return text
+    return f"{text} around {' and '.join(map(_nested, optimizer.wrapped))}"

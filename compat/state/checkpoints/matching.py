@@ -1,0 +1,288 @@
+"""Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer.
+
+In this module, "the Keras side" means the state in Keras, a list of `StateTensor`.
+"""
+
+import collections
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from legacy_opt.core.shortened import quoted
+
+from ... import plain_text
+from ..checkpoint_contents import adagrad_decay_counts, partitions
+from ..checkpoint_contents.partitions import PART
+from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
+from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
+
+
+class Match(NamedTuple):
+    """A tensor of the Keras side, and the matching tensor of a checkpoint.
+
+    Attributes:
+      tensor: the `StateTensor` of the Keras side.
+      stored: the `StoredTensor` of the checkpoint. Its layout may differ if it contains counts of
+        AdagradDecay, and its dtype if it contains integers.
+    """
+
+    tensor: StateTensor
+    stored: StoredTensor
+
+    @property
+    def note(self):
+        """How `read` changes the value, for the report; "" if the value is not changed."""
+        notes = []
+        stored = self.stored
+        if stored.axis == SLICES:
+            notes.append(plain_text.counted(len(stored.parts), "slice"))
+        elif len(stored.names) > 1:
+            notes.append(f"{len(stored.names)} parts")
+        if len(stored.infos[0].shape) != len(self.tensor.shape):
+            notes.append("counts in the other layout of AdagradDecay")
+        if stored.dtype != self.tensor.dtype:
+            notes.append(f"{stored.dtype.name} in the checkpoint")
+        return ", ".join(notes)
+
+    @property
+    def _is_counts(self):
+        return self.tensor.slot == adagrad_decay_counts.SLOT
+
+    def verify(self, checkpoint):
+        """Checks that `read` will succeed. Reads the value only if success depends on the value.
+
+        Raises:
+          CheckpointError, ValueError: see `read`.
+        """
+        is_cast = any(info.dtype != self.tensor.dtype for info in self.stored.infos)
+        if is_cast or self._is_counts:
+            self.read(checkpoint)
+        else:
+            self.stored.verify(checkpoint)
+
+    def read(self, checkpoint):
+        """Reads the value from a checkpoint.
+
+        Raises:
+          CheckpointError: the data are damaged.
+          ValueError: the parts cannot be joined, AdagradDecay's counts cannot be converted, or a
+            number is too large for the tensor's dtype.
+        """
+        value = self.stored.read(checkpoint)
+        if self._is_counts:
+            rows = adagrad_decay_counts.by_rows(value, self.stored.parts)
+            value = adagrad_decay_counts.from_rows(rows, self.tensor.shape)
+        return _cast(value, self.tensor.dtype.as_numpy_dtype)
+
+    def split(self, value):
+        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each tensor.
+
+        This is the inverse of `read`. Slices of a tensor remain slices.
+
+        Raises:
+          ValueError: a number is too large for the dtype in the checkpoint.
+        """
+        stored = self.stored
+        value = _cast(value, stored.dtype.as_numpy_dtype)
+        if self._is_counts:
+            rows = adagrad_decay_counts.rows_of(value)
+            value = adagrad_decay_counts.from_rows(rows, stored.shape, stored.parts)
+        return stored.split(value)
+
+
+class Misfit(NamedTuple):
+    """A tensor of the Keras side that no tensor of the checkpoint matches.
+
+    Attributes:
+      tensor: the `StateTensor`.
+      why: the reason.
+      names: the names of tensors that were found in the checkpoint but cannot be used.
+    """
+
+    tensor: StateTensor
+    why: str
+    names: tuple = ()
+
+
+def as_named(tensor):
+    """Returns a `Match` that writes a tensor unchanged under its v1 name."""
+    return Match(tensor, new_tensor(tensor.name, tensor.dtype, tensor.shape))
+
+
+def match(tensors, infos, ignore=()):
+    """Finds the tensors of a Keras model and its optimizer in a checkpoint.
+
+    Args:
+      tensors: a list of `StateTensor`.
+      infos: the checkpoint's tensors, a dict from names to `TensorInfo`.
+      ignore: compiled patterns of names that are no global step in a scope.
+
+    Returns:
+      A pair: a list of `Match`, and a list of `Misfit`.
+    """
+    slots, shared = (
+        [tensor for tensor in tensors if tensor.kind == kind] for kind in (SLOT, SHARED)
+    )
+    shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
+    names = _Names(infos, shapes)
+    slot_scopes = _scopes(slots, names, prefer=[])
+    scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
+    others = [name for name in infos if not any(each.match(name) for each in ignore)]
+    results = [
+        _find_step(tensor, scopes.values(), names, others)
+        if tensor.kind == STEP
+        else _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
+        for tensor in tensors
+    ]
+    claims = collections.Counter(name for each in results for name in _claimed_names(each))
+    results = [_unless_claimed_twice(each, claims) for each in results]
+    matches = [each for each in results if isinstance(each, Match)]
+    return matches, [each for each in results if isinstance(each, Misfit)]
+
+
+def _claimed_names(result):
+    return result.stored.names if isinstance(result, Match) else ()
+
+
+def _unless_claimed_twice(result, claims):
+    """Returns `result`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
+    contested = tuple(name for name in _claimed_names(result) if claims[name] > 1)
+    if not contested:
+        return result
+    why = f"{contested[0]!r} matches another variable or slot, too"
+    return Misfit(result.tensor, why, contested)
+
+
+class _Names:
+    """The names in a checkpoint.
+
+    Args:
+      infos: a dict from names to `TensorInfo`.
+      shapes: a dict from the names of the Keras side's variables to their shapes.
+
+    Attributes:
+      infos: a dict from names to `TensorInfo`.
+      bare_names: a set of the names without the numbers or ranges of parts; mangled names are left
+        out.
+    """
+
+    def __init__(self, infos, shapes):
+        self.infos = infos
+        self._parts = partitions.parts(infos)
+        saved = {name: info.shape for name, info in infos.items()}
+        self._mangled = partitions.mangled_slots(infos, {**saved, **shapes})
+        mangled = {name for stored in self._mangled.values() for name in stored.names}
+        self.bare_names = {PART.sub("", name) for name in set(infos) - mangled}
+
+    def has_variable(self, scope, variable):
+        """Returns whether a scope contains a variable of this name, whole or in parts."""
+        if not scope or variable is None:
+            return False
+        return scope + variable in self.infos or f"{scope}{variable}/part_0" in self.infos
+
+    def stored(self, tensor, scope):
+        """Returns the `StoredTensor` of a `StateTensor`, with `axis` None if in parts; or None."""
+        name, variable = scope + tensor.name, tensor.variable
+        if name in self.infos:
+            return StoredTensor.of([name], self.infos)
+        if variable is None or not (tensor.name + "/").startswith(variable + "/"):
+            return None
+        rest = tensor.name[len(variable) :]
+        if (variable, rest[1:]) in self._mangled:
+            return self._mangled[variable, rest[1:]]
+        parts = self._parts.get((scope + variable, rest))
+        if parts is None or not (parts.are_numbered or parts.have_ranges):
+            return None
+        return StoredTensor.of(parts.names, self.infos, None)
+
+
+def _scopes(tensors, names, prefer):
+    """Returns a list of the possible scopes before the tensors' names, usually only one.
+
+    Args:
+      tensors: the `StateTensor` objects of one kind.
+      names: the checkpoint's `_Names`.
+      prefer: scopes to choose first if several scopes fit equally well.
+    """
+    variables = {tensor.name: tensor.variable for tensor in tensors}
+    counts = collections.Counter()
+    for name in names.bare_names:
+        for cut in [0] + [slash.end() for slash in re.finditer("/", name)]:
+            scope, rest = name[:cut], name[cut:]
+            # If the checkpoint has a variable named scope + variable, `name` is its slot, and not a
+            # slot of the variable without the scope.
+            if rest in variables and not names.has_variable(scope, variables[rest]):
+                counts[scope] += 1
+    if not counts:
+        return [""]
+    most = max(counts.values())
+    best = sorted(scope for scope, count in counts.items() if count == most)
+    for scope in prefer + [""]:
+        if scope in best:
+            return [scope]
+    return best
+
+
+def _find_step(step, scopes, names, others):
+    """Returns the `Match` of the global step, or a `Misfit`; another network may have a step, too.
+
+    Args:
+      step: the `StateTensor`.
+      scopes: the lists of possible scopes of slots and of shared variables.
+      names: the checkpoint's `_Names`.
+      others: the names among which a step in a scope may be.
+    """
+    steps = sorted(name for name in others if name.endswith("/" + step.name))
+    own = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
+    result = _find(step, [""] if step.name in names.infos else own[:1] or [""], names, None)
+    if isinstance(result, Match) or result.names or not steps:
+        return result
+    why = f"{result.why}; if it is any of {quoted(steps)}, choose it with name_map"
+    return result._replace(why=why)
+
+
+def _find(tensor, scopes, names, variable_shape):
+    """Returns the `Match` of a tensor, or a `Misfit`.
+
+    Args:
+      tensor: a `StateTensor`.
+      scopes: the possible scopes before the tensor's name.
+      names: the checkpoint's `_Names`.
+      variable_shape: the shape of the variable that a slot belongs to.
+    """
+    if tensor.kind == SLOT and tensor.name in names.infos:
+        scopes = [""]
+    if len(scopes) > 1:
+        several = ", ".join(repr(scope + tensor.name) for scope in scopes)
+        return Misfit(tensor, f"it could be any of {several}: choose one with name_map")
+    (scope,) = scopes
+    if names.has_variable(scope, tensor.variable):
+        scope = ""
+    name, stored = scope + tensor.name, names.stored(tensor, scope)
+    if stored is None:
+        return Misfit(tensor, f"no tensor {name!r}")
+    dtypes = {info.dtype for info in stored.infos} | {tensor.dtype}
+    if len(dtypes) > 1 and not all(getattr(dtype, "is_integer", False) for dtype in dtypes):
+        why = f"{name!r} is {stored.dtype.name} in the checkpoint"
+        return Misfit(tensor, why, stored.names)
+    is_counts = tensor.slot == adagrad_decay_counts.SLOT
+    shapes = (variable_shape, variable_shape[:1]) if is_counts else (tensor.shape,)
+    for shape in shapes:
+        fitting = stored.in_shape(shape)
+        if fitting is not None:
+            return Match(tensor, fitting)
+    saved = " and ".join(str(list(info.shape)) for info in stored.infos)
+    return Misfit(tensor, f"{name!r} has shape {saved} in the checkpoint", stored.names)
+
+
+def _cast(value, dtype):
+    """Casts integers to another integer dtype. Other values already have the right dtype.
+
+    Raises:
+      ValueError: an integer is too large for the dtype.
+    """
+    cast = value.astype(dtype, copy=False)
+    if cast.dtype != value.dtype and not np.array_equal(cast, value):
+        raise ValueError(f"its numbers are too large for {np.dtype(dtype).name}")
+    return cast

@@ -1,0 +1,83 @@
+"""Reads and formats name maps: JSON objects or Python dicts from old names to new names."""
+
+import ast
+import json
+import re
+
+from ... import special_files
+from ..checkpoint_files import tensor_names
+
+GUESS = "guess"  # in place of a file: the name map is guessed
+_ARGUMENT = re.compile(r"\s*name_map\s*=\s*")
+
+
+def as_text(name_map):
+    """Returns a dict of strings as text that is valid JSON and valid Python."""
+    return json.dumps(name_map, ensure_ascii=False)
+
+
+def read_file(path, command):
+    """Reads a name map for a command that cannot guess; returns None if `path` is None."""
+    if path == GUESS:
+        raise ValueError(f"--name-map guess has no meaning with {command}.")
+    return None if path is None else read(path)
+
+
+def read(path):
+    """Reads a name map from a file.
+
+    Args:
+      path: a file with a JSON object or a Python dict, which may follow `name_map=`; or `GUESS`.
+
+    Returns:
+      A dict from strings to strings or None; or `GUESS`.
+
+    Raises:
+      ValueError: the file cannot be read or is not a name map, a key occurs twice, or a new name is
+        not allowed.
+    """
+    if path == GUESS:
+        return GUESS
+    try:
+        special_files.refuse(path)
+        with open(path, encoding="utf-8") as file:
+            pairs = _parse(file.read())
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        text = str(error) or type(error).__name__
+        raise ValueError(f"The name map {path!r} cannot be read: {text}") from error
+    if not isinstance(pairs, tuple) or not all(
+        isinstance(old, str) and (new is None or isinstance(new, str)) for old, new in pairs
+    ):
+        raise ValueError(
+            f"The name map {path!r} must be one object, {{old name: new name or null}}."
+        )
+    name_map = {}
+    for old, new in pairs:
+        problem = None if new is None else tensor_names.problem(new)
+        if problem is not None:
+            raise ValueError(
+                f"The name map {path!r} maps {old!r} to {new!r}, but this cannot be a tensor's "
+                f"name: it {problem}."
+            )
+        if old in name_map:
+            raise ValueError(f"The name map {path!r} has {old!r} twice.")
+        name_map[old] = new
+    return name_map
+
+
+def _parse(text):
+    """Parses a text. A dict becomes a tuple of pairs, so that duplicate keys are not lost."""
+    try:
+        return json.loads(text, object_pairs_hook=tuple)
+    except ValueError as error:
+        try:
+            node = ast.parse(_ARGUMENT.sub("", text, 1).strip(), mode="eval").body
+            if not isinstance(node, ast.Dict):
+                raise error
+            return tuple(
+                # A key is None before `**`, for which literal_eval raises a ValueError.
+                (ast.literal_eval(old), ast.literal_eval(new))  # pyright: ignore[reportArgumentType]
+                for old, new in zip(node.keys, node.values)
+            )
+        except (SyntaxError, ValueError, TypeError):
+            raise error from None

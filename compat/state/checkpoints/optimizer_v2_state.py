@@ -1,0 +1,210 @@
+"""The state of a Keras 3 model and its OptimizerV2, under the names in files of Keras 2."""
+
+from __future__ import annotations
+
+import collections.abc
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.core.shortened import quoted
+
+from ...in_keras.v1_optimizers import graph_names
+from ..checkpoint_contents.keras_2_state import STEP
+from . import keras_state
+
+_STEP = ("", STEP)
+
+
+class OptimizerV2State:
+    """The variables of a Keras 3 model and of its OptimizerV2, except hyperparameters.
+
+    The optimizer is built if it is not built yet.
+
+    Args:
+      model_or_variables, optimizer, name_map: see `load_optimizer_v2`.
+      saved_names: the names of the variables in the file.
+
+    Attributes:
+      tensors: a dict from pairs, as in `SavedState.keys`, to tf.Variables.
+      inner: the OptimizerV2.
+      hyperparameters: the names of its hyperparameters, and of those of optimizers that it wraps.
+      title: the class and the name of the OptimizerV2.
+
+    Raises:
+      TypeError: an argument is of the wrong type, or slots of the optimizer and of one that it
+        wraps have the same name.
+      ValueError: two variables have the same name, or the optimizer trains variables that are not
+        among `model_or_variables`.
+    """
+
+    def __init__(self, model_or_variables, optimizer, name_map=None, saved_names=()):
+        self._optimizer, self.inner = optimizer, optimizer_v2_of(optimizer)
+        self.hyperparameters = {
+            name for each in versions.with_wrapped(self.inner) for name in each._hyper
+        }
+        self.title = f"{type(self.inner).__name__} (name={self.inner._name!r})"
+        self._labels, variables = _named(model_or_variables, name_map, saved_names)
+        if not optimizer.has_trained:
+            optimizer.build(keras_state.trainable(model_or_variables))
+        trained = [versions.tf_variable(each) for each in optimizer._trainable_variables]
+        names = {id(each): name for name, each in variables.items()}
+        foreign = [each.name for each in trained if id(each) not in names]
+        if foreign:
+            raise ValueError(
+                f"The optimizer {optimizer.name!r} trains variables that are not among "
+                f"model_or_variables, or that name_map leaves out: {quoted(foreign)}."
+            )
+        self._trained = {names[id(each)]: each for each in trained}
+        own = _of_optimizer(self.inner, self._trained)
+        self.tensors = {**{(name, ""): each for name, each in variables.items()}, **own}
+
+    def label(self, pair):
+        """Returns the name of a variable or slot that is shown to users."""
+        name, slot = pair
+        label = self._labels.get(name, name)
+        return f"{label}, slot {slot}" if name and slot else label or slot
+
+    def value(self, pair):
+        """Returns the value of one of the `tensors`, as Keras 2 has it."""
+        value = self.tensors[pair].numpy()
+        return value // self._batches_a_step if pair == _STEP else value
+
+    def assign(self, pair, value):
+        """Assigns a value of Keras 2 to one of the `tensors`."""
+        self.tensors[pair].assign(value * self._batches_a_step if pair == _STEP else value)
+
+    @property
+    def _batches_a_step(self):
+        # With gradient accumulation, the variable counts batches, but Keras 2 counts updates.
+        return self._optimizer.gradient_accumulation_steps or 1
+
+    def without_slots(self, saved):
+        """Returns the names of trained variables whose slots Keras 2 had not created.
+
+        Args:
+          saved: the pairs in the file.
+        """
+        names = {name for name, slot in saved if slot and name}
+        return set(self._trained) - names if names else set()
+
+    def start_slots(self, names):
+        """Assigns the values to slots that Keras 2 gives them when a first gradient arrives."""
+        _, variables, _ = self._new_in_keras_2()
+        for (name, slot), variable in variables.items():
+            if name in names:
+                self.tensors[name, slot].assign(variable)
+
+    def copied_to_keras_2(self):
+        """Returns a dict of copied variables by name, and an OptimizerV2 with a copied state."""
+        copies, variables, optimizer = self._new_in_keras_2()
+        for pair, variable in variables.items():
+            variable.assign(self.value(pair))
+        return copies, optimizer
+
+    def batches_without_update(self):
+        """Returns the number of batches whose gradients Keras 3 has accumulated, but not used."""
+        return int(self.tensors[_STEP]) % self._batches_a_step
+
+    def _new_in_keras_2(self):
+        """Copies the variables.
+
+        Returns:
+          A dict of the copies by name, the variables by pairs of a new OptimizerV2 that trains the
+          copies, and this OptimizerV2.
+        """
+        copies = {
+            name: tf.Variable(self.value((name, "")), name=name)
+            for name, slot in self.tensors
+            if not slot
+        }
+        made, trained = self._optimizer.new_optimizer_v2(), {n: copies[n] for n in self._trained}
+        versions.create_optimizer_weights(made, list(trained.values()))
+        return copies, _of_optimizer(made, trained), made
+
+
+def optimizer_v2_of(optimizer):
+    """Returns the OptimizerV2 in an optimizer that `to_keras` made from it for Keras 3.
+
+    Raises:
+      TypeError: `optimizer` is another object.
+    """
+    if keras_state.is_from_optimizer_v2(optimizer):
+        return optimizer._inner
+    if keras_state.is_from_optimizer_v2(getattr(optimizer, "inner_optimizer", None)):
+        way_out = " Pass the wrapped optimizer: optimizer.inner_optimizer."
+    elif graph_names.is_bridged(optimizer):
+        way_out = " This one was made from a v1 optimizer: see load_v1_checkpoint."
+    else:
+        way_out = ""
+    raise TypeError(
+        "optimizer must be made by to_keras(an_optimizer_v2, api='keras3'), got "
+        f"{type(optimizer).__name__}.{way_out}"
+    )
+
+
+def _of_optimizer(optimizer, trained):
+    """Returns the variables of an OptimizerV2, except hyperparameters, by pairs.
+
+    Those of the optimizers that it wraps are included.
+
+    Args:
+      optimizer: the OptimizerV2.
+      trained: a dict from names to the tf.Variables that it trains.
+
+    Raises:
+      TypeError: slots of the optimizer and of one that it wraps have the same name.
+    """
+    tensors = {_STEP: optimizer.iterations}
+    for inner in versions.with_wrapped(optimizer):
+        for name, each in inner._trackable_children().items():
+            if name not in (STEP, *inner._hyper) and isinstance(each, tf.Variable):
+                tensors["", name] = each
+        for name, variable in trained.items():
+            for slot, each in inner._slots.get(versions.slot_key(variable), {}).items():
+                if tensors.setdefault((name, slot), each) is not each:
+                    raise TypeError(
+                        f"{type(optimizer).__name__} and an optimizer that it wraps have slots of "
+                        f"the name {slot!r}. A file of Keras 2 does not tell one from the other."
+                    )
+    return tensors
+
+
+def _named(model_or_variables, name_map, saved_names):
+    """Returns two dicts from names in the file: to names in Keras 3, and to tf.Variables."""
+    given = list(_with_names(model_or_variables, name_map, saved_names))
+    labels, variables = {}, {}
+    for name, label, variable in given:
+        keras_state.check_variable(variable)
+        if name in variables:
+            raise ValueError(
+                f"Two variables, {labels[name]!r} and {label!r}, have the name {name!r} in the "
+                "file. Map one of them to another name with name_map."
+            )
+        if name is not None:
+            labels[name], variables[name] = label, versions.tf_variable(variable)
+    known = sorted(label for _, label, _ in given)
+    if isinstance(name_map, collections.abc.Mapping) and not set(name_map) <= set(known):
+        unknown = [name for name in name_map if name not in known]
+        raise ValueError(
+            f"name_map has {quoted(unknown)}, but the names are {quoted(known)}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
+    return labels, variables
+
+
+def _with_names(model_or_variables, name_map, saved_names):
+    """Yields (name in the file or None, name in Keras 3, variable) for each variable."""
+    if isinstance(model_or_variables, collections.abc.Mapping):
+        yield from ((name, name, each) for name, each in model_or_variables.items())
+        return
+    rename, _ = keras_state.renaming(name_map)
+    scope = f"{getattr(model_or_variables, 'name', '')}/"
+    for variable in keras_state.variables_of(model_or_variables):
+        keras_state.check_variable(variable)
+        label = keras_state.keras_name(variable)
+        name = rename(label)
+        if name == label and name not in saved_names and name.startswith(scope):
+            name = name[len(scope) :]
+        yield name, label, variable

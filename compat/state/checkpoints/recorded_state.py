@@ -1,0 +1,401 @@
+"""Finds the state of a recorded rule in the checkpoint of a Saver.
+
+A slot's name is the variable's name, "/" and the suffix that the record has. All other tensors are
+variables, except shared variables and the global step. Slots, shared variables and the step may be
+in one scope. If there are slots of other optimizers, the name map chooses: slots of one optimizer
+with the shared variables of another would train wrongly, unnoticed. Nothing here needs TensorFlow.
+"""
+
+import collections
+import re
+from typing import NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from legacy_opt.core.shortened import quoted
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.arrays.interpreter import stored_shape
+from legacy_opt.recorded.records import FLAT, FLAT_ROW, Slot
+
+from ... import arrays
+from ...arrays import slices
+from ..checkpoint_contents import adagrad_decay_counts, partitions
+from ..checkpoint_files.errors import CheckpointError
+
+STEP = state_files.GLOBAL_STEP
+# A moving average of a variable is no slot of an optimizer.
+_AVERAGE = "/ExponentialMovingAverage"
+
+
+class Piece(NamedTuple):
+    """A tensor of a checkpoint that contains an array of the state, or a part of it.
+
+    Attributes:
+      tensor: the name of the tensor.
+      shape: the shape of the tensor.
+      offset: the offset of the tensor in the array.
+    """
+
+    tensor: str
+    shape: Tuple[int, ...]
+    offset: Tuple[int, ...]
+
+
+class Item(NamedTuple):
+    """An array of the state.
+
+    Attributes:
+      key: its name in a state file.
+      dtype: the name of its dtype.
+      shape: its shape in a state file.
+      pieces: the `Piece` objects.
+      stored_shape: its shape in the checkpoint, if all pieces are joined. It differs from `shape`
+        if the checkpoint has AdagradDecay's counts in the other layout.
+      counts: for AdagradDecay's counts, the parts (shape, offset) that count for themselves; for
+        other arrays None.
+    """
+
+    key: str
+    dtype: str
+    shape: Tuple[int, ...]
+    pieces: Tuple[Piece, ...]
+    stored_shape: Tuple[int, ...]
+    counts: Optional[tuple] = None
+
+    @property
+    def _moves_counts(self):
+        """Whether the checkpoint has counts in another layout than the state file."""
+        if self.counts is None:
+            return False
+        return len(self.counts) > 1 or self.stored_shape != self.shape
+
+    def read(self, checkpoint):
+        """Reads the array.
+
+        Raises:
+          CheckpointError: the data are damaged, or parts that are the same rows differ.
+        """
+        value = self._joined(checkpoint)
+        if not self._moves_counts:
+            return value
+        try:
+            rows = adagrad_decay_counts.by_rows(value, self.counts)
+        except ValueError as error:
+            raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
+        is_by_rows = self.shape == rows.shape
+        return rows if is_by_rows else adagrad_decay_counts.from_rows(rows, self.shape)
+
+    def _joined(self, checkpoint):
+        if len(self.pieces) == 1:
+            return checkpoint.read(self.pieces[0].tensor)
+        value, known = np.zeros(self.stored_shape, self.dtype), np.zeros(self.stored_shape, bool)
+        for piece in self.pieces:
+            place, array = slices(piece.shape, piece.offset), checkpoint.read(piece.tensor)
+            if known[place].any() and not arrays.same(value[place], array):
+                raise CheckpointError(
+                    f"{checkpoint.path!r}: the slots of the parts cannot be joined, because each "
+                    f"part has another {piece.tensor!r}."
+                )
+            value[place], known[place] = array, True
+        return value
+
+    def split(self, value):
+        """Yields (tensor, array) for each piece. This is the inverse of `read`."""
+        if self._moves_counts:
+            value = adagrad_decay_counts.rows_of(value)
+            if self.stored_shape != value.shape:
+                value = adagrad_decay_counts.from_rows(value, self.stored_shape, self.counts)
+        for piece in self.pieces:
+            yield piece.tensor, value[slices(piece.shape, piece.offset)]
+
+
+class Plan(NamedTuple):
+    """The state of a rule in a checkpoint.
+
+    Attributes:
+      items: the `Item` objects, except the global step.
+      step: the name of the global step in the checkpoint; None if there is none.
+      trained: the names of the variables that the rule trains, as in state files.
+      untrained: the names of the other variables.
+      left_out: the names of tensors that are not part of the state, in the checkpoint.
+    """
+
+    items: Tuple[Item, ...]
+    step: Optional[str]
+    trained: Tuple[str, ...]
+    untrained: Tuple[str, ...]
+    left_out: Tuple[str, ...]
+
+
+def plan(checkpoint, record, name_map=None):
+    """Finds the state.
+
+    Args:
+      checkpoint: a `PlainCheckpoint`.
+      record: the `Record`.
+      name_map: a dict from names of variables to their names in the state file; None as a name
+        leaves a variable out, with its slots. It may also name the global step and shared
+        variables. If slots of other optimizers remain, only the variables that it names are part of
+        the state.
+
+    Raises:
+      CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
+        does not fit.
+    """
+    return _Planner(checkpoint, record, name_map or {}).plan()
+
+
+class _Planner:
+    def __init__(self, checkpoint, record, name_map):
+        self._path, self._tensors = checkpoint.path, checkpoint.tensors
+        self._record = record
+        self._map = name_map
+        self._ends = collections.defaultdict(list)  # from the ends of names to the names
+        for name in self._tensors:
+            for slash in re.finditer("/", name):
+                self._ends[name[slash.end() :]].append(name)
+        self._mangled = partitions.mangled_names(self._tensors, self._tensors)
+        self._new = {new: name for name, new in name_map.items()}
+        self._scopes = collections.defaultdict(set)  # of the slots, by the variables' names
+        self._has_several_optimizers = False
+        self._sources = {name: self._source(name) for name in record.shared}
+        self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
+
+    def _refuse(self, problem):
+        raise CheckpointError(f"{self._path!r}: {problem}")
+
+    def _is_of_another_rule(self, problem):
+        self._refuse(f"the checkpoint does not belong to {self._record.optimizer}: {problem}")
+
+    def plan(self):
+        """Returns the `Plan`."""
+        items = [self._shared(name) for name in self._record.shared]
+        others = [name for name in self._tensors if name not in self._sources.values()]
+        slots = {name: self._slots(name) for name in others}
+        step = self._step()
+        taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
+        variables = [name for name in others if name not in taken and name != step]
+        new_names = self._new_names(variables, slots, step)
+        trained, untrained, left_out = [], [], []
+        for name, new_name in new_names.items():
+            info = self._tensors[name]
+            if new_name is None or info.dtype is None:
+                left_out += [name, *(p.tensor for item in slots[name] for p in item.pieces)]
+                continue
+            group = state_files.group_of(self._record, new_name, info.dtype, info.shape)
+            is_trained = group is not None and len(slots[name]) == len(group.slots)
+            (trained if is_trained else untrained).append(new_name)
+            items.append(self._item(state_files.VARIABLE + new_name, info.dtype, name))
+            items += slots[name]
+        if not trained:
+            self._is_of_another_rule("no variable has its slots")
+        return Plan(tuple(items), step, tuple(trained), tuple(untrained), tuple(left_out))
+
+    def _source(self, name):
+        """Returns the tensor of a scalar: the map's, that without a scope, or that of one scope."""
+        found = [each for each in self._ends[name] if each not in self._map]
+        is_here = name in self._tensors and name not in self._map
+        return self._new.get(name) or (found[0] if len(found) == 1 and not is_here else name)
+
+    def _step(self):
+        """Returns the tensor of the global step, in the scope of the optimizer, if at all; or None.
+
+        A step in another scope may be that of another network.
+        """
+        source, found = self._source(STEP), [e for e in self._ends[STEP] if e not in self._map]
+        if source not in self._tensors and len(found) > 1:
+            self._refuse(
+                f"there are {quoted(found)}: with the name map, map one to {STEP!r}, or all to null"
+            )
+        scopes = {tensor[: -len(name)] for name, tensor in self._sources.items()}
+        scopes.update(*self._scopes.values())
+        is_chosen = STEP in self._new or source[: -len(STEP)] in {"", *scopes}
+        step = source if is_chosen and source in self._tensors else None
+        if STEP not in self._new and step in self._map:  # the map leaves it out
+            step = None
+        if step is not None and self._tensors[step].shape:
+            self._refuse(f"{step!r} is no scalar")
+        if self._record.global_step is not None and step is None:
+            self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
+        return step
+
+    def _shared(self, name):
+        dtype, source = self._record.shared[name].dtype, self._sources[name]
+        info = self._tensors.get(source)
+        if info is None or (info.dtype, info.shape) != (dtype, ()):
+            self._is_of_another_rule(
+                f"it has no scalar {source!r} of the dtype {dtype}{self._hint(name)}"
+            )
+        same = re.compile(f"(.*/)?{re.escape(name)}(_\\d+)?")
+        for other in self._tensors:
+            if other != source and same.fullmatch(other):
+                self._has_several_optimizers = True
+                if other not in self._map:
+                    self._refuse(
+                        f"there are {source!r} and {other!r}: the graph had several optimizers. "
+                        f"Choose with the name map: map {other!r} to null, or {source!r} to null "
+                        f"and {other!r} to {name!r}; and map each variable to its new name, or to "
+                        "null if the other optimizer trained it"
+                    )
+        return self._item(state_files.SHARED + name, dtype, source)
+
+    def _hint(self, name):
+        found = self._ends.get(name)
+        return f"; the name map can choose {quoted(found)}" if found else ""
+
+    def _item(self, key, dtype, tensor):
+        shape = self._tensors[tensor].shape
+        return Item(key, dtype, shape, (Piece(tensor, *arrays.whole(shape)),), shape)
+
+    def _slots(self, name):
+        """Returns the items of a variable's slots; [] if it has none.
+
+        Raises:
+          CheckpointError: it has only some, or they do not fit the variable.
+        """
+        new_name, info = self._map.get(name, name), self._tensors[name]
+        if new_name is None:
+            return []
+        try:
+            group = self._record.group_of(new_name, info.shape)
+        except state_files.RecordError:
+            return []
+        found = {key: self._pieces(name, slot) for key, slot in group.slots.items()}
+        missing = [group.slots[key].suffix for key, pieces in found.items() if not pieces]
+        if len(missing) == len(found):
+            return []
+        if missing:
+            self._refuse(f"the slot {name + '/' + missing[0]!r} is missing")
+        if info.dtype != self._record.dtype:
+            self._refuse(f"{name!r} is {info.dtype}, but the record is for {self._record.dtype}")
+        return [
+            self._slot_item(state_files.slot_key(new_name, key), name, slot, found[key])
+            for key, slot in group.slots.items()
+        ]
+
+    def _with_scopes(self, variable, suffix):
+        """Returns the names of a slot's tensors, with and without scopes; usually only one."""
+        name = f"{variable}/{suffix}"
+        found = [name] if name in self._tensors else []
+        for each in self._ends[name]:
+            words = each[: -len(name)].split("/")
+            longer = ("/".join(words[start:]) + variable for start in range(len(words) - 1))
+            if self._tensors.keys().isdisjoint(longer):  # else it is a slot of another variable
+                found.append(each)
+        return found
+
+    def _pieces(self, name, slot):
+        """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
+        found = self._with_scopes(name, slot.suffix)
+        self._scopes[name].update(each[: -len(f"{name}/{slot.suffix}")] for each in found)
+        if len(found) > 1:
+            self._refuse(
+                f"{quoted(found)} are slots of {name!r}: several optimizers trained it. Map it to "
+                "null with the name map"
+            )
+        if not found and len(self._mangled.get((name, slot.suffix), ())) == 1:
+            found = self._mangled[name, slot.suffix]
+        if found:
+            shape = self._tensors[found[0]].shape
+            return (Piece(found[0], *arrays.whole(shape)),)
+        info = self._tensors[name]
+        parts = sorted(info.parts, key=lambda part: part[1])
+        for names in _names_of_parts(name, info.shape, parts):
+            tensors = [f"{each}/{slot.suffix}" for each in names]
+            if tensors and all(each in self._tensors for each in tensors):
+                return tuple(
+                    Piece(tensor, *(stored_shape(slot.layout, each) for each in part))
+                    for tensor, part in zip(tensors, parts)
+                )
+        return ()
+
+    def _slot_item(self, key, name, slot: Slot, pieces):
+        shape_of_variable = self._tensors[name].shape
+        shape = stored = stored_shape(slot.layout, shape_of_variable)
+        allowed, counts = {shape}, None
+        if slot.layout in (FLAT, FLAT_ROW) and len(pieces) == 1:
+            allowed, stored = {shape_of_variable, shape_of_variable[:1]}, pieces[0].shape
+            parts = self._tensors[pieces[0].tensor].parts
+            counts = parts or (arrays.whole(stored),)
+        elif slot.layout in (FLAT, FLAT_ROW):
+            counts = tuple((piece.shape, piece.offset) for piece in pieces)
+        for piece in pieces:
+            info = self._tensors[piece.tensor]
+            fits = info.dtype == slot.dtype and info.shape == piece.shape
+            if not fits or (len(pieces) == 1 and info.shape not in allowed):
+                self._is_of_another_rule(
+                    f"{piece.tensor!r} is {info.dtype} of the shape {list(info.shape)}; the rule "
+                    f"has a slot of {slot.dtype}, of the layout {slot.layout!r}"
+                )
+        return Item(key, slot.dtype, shape, pieces, stored, counts)
+
+    def _new_names(self, variables, slots, step):
+        """Returns a dict from the names of the variables to new names; None leaves a tensor out.
+
+        Raises:
+          CheckpointError: there are slots of other optimizers, and the map does not choose; the map
+            has an unknown name; or two variables would have the same name.
+        """
+        unknown = sorted(set(self._map) - {*variables, *self._sources.values(), step})
+        if unknown:
+            self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
+        new_names, undecided = {name: self._map.get(name, name) for name in variables}, []
+        for name in variables:
+            owner = None if name in self._map or slots[name] else self._owner(name, new_names)
+            if owner is not None:
+                undecided += [name] if new_names[owner] is not None else []
+                new_names[name] = None
+        named = {name for name in variables if self._map.get(name) is not None}
+        unnamed = [name for name in variables if slots[name] and name not in self._map]
+        if self._has_several_optimizers and unnamed:
+            self._refuse(
+                "the graph had several optimizers: the name map must have each variable, with its "
+                f"new name, or null if the other optimizer trained it. It lacks {quoted(unnamed)}"
+            )
+        scopes = set().union(*(self._scopes[name] for name in new_names if new_names[name]))
+        if len(scopes) > 1:
+            self._refuse(
+                f"slots are in the scopes {quoted(sorted(scopes))}, of several optimizers. Map the "
+                "variables of the others to null with the name map"
+            )
+        if undecided and (self._has_several_optimizers or not named):
+            self._is_of_another_rule(
+                f"it has {quoted(undecided)}, slots of another optimizer. If the graph had several,"
+                ' choose with the name map: {"variable": "its new name"} for each variable to '
+                "export, or null for each one to leave out"
+            )
+        if undecided:
+            new_names = {name: new if name in named else None for name, new in new_names.items()}
+        in_order = sorted(name for name in new_names.values() if name is not None)
+        for one, other in zip(in_order, in_order[1:]):
+            if one == other:
+                self._refuse(f"two variables would have the name {one!r}")
+        return new_names
+
+    def _owner(self, name, variables):
+        """Returns the variable of a slot VARIABLE/… or SCOPE/VARIABLE/SUFFIX; None if no slot."""
+        if name.endswith(_AVERAGE):
+            return None
+        words = name.split("/")
+        candidates = ["/".join(words[:end]) for end in range(len(words) - 1, 0, -1)]
+        for suffix in self._suffixes:
+            if name.endswith("/" + suffix):
+                words = name[: -len(suffix) - 1].split("/")
+                candidates += ["/".join(words[start:]) for start in range(1, len(words))]
+        return next((each for each in candidates if each in variables), None)
+
+
+def _names_of_parts(name, shape, parts):
+    """Returns lists of names under which slots of parts are saved one by one.
+
+    The names have the number or the position of a part (`legacy_opt.versions.fit_slice_info`).
+    """
+    numbers = [f"{name}/part_{number}" for number in range(len(parts))]
+    positions = []
+    for part_shape, offset in parts:
+        axes = [axis for axis, size in enumerate(shape) if part_shape[axis] != size]
+        axis = axes[0] if axes else 0
+        unit = {0: "rows", 1: "columns"}.get(axis, f"axis_{axis}")
+        begin, end = offset[axis], offset[axis] + part_shape[axis]
+        positions.append(f"{name}/{unit}_{begin}_to_{end}_of_{shape[axis]}")
+    return numbers, positions

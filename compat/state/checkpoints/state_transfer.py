@@ -1,0 +1,120 @@
+"""Moves the state of a recorded rule between checkpoints of a Saver and state files."""
+
+import numpy as np
+
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.arrays import interpreter
+from legacy_opt.recorded.records import RecordError
+
+from ...arrays import slices
+from ..checkpoint_files.plain_reader import PlainCheckpoint
+from . import recorded_state
+
+
+def export_state(path, record, destination, name_map=None):
+    """Writes the state in a checkpoint to a state file, array by array, without TensorFlow.
+
+    Args:
+      path: the checkpoint.
+      record: the `Record` of its rule.
+      destination: the state file.
+      name_map: see `recorded_state.plan`.
+
+    Returns:
+      A pair: the `recorded_state.Plan`, and the global step.
+
+    Raises:
+      CheckpointError, RecordError: the checkpoint is damaged or belongs to another rule, or the
+        file cannot be written. Nothing has been written.
+    """
+    checkpoint = PlainCheckpoint(path)
+    plan = recorded_state.plan(checkpoint, record, name_map)
+    step = 0 if plan.step is None else interpreter.whole_step(checkpoint.read(plan.step))
+
+    def arrays():
+        yield state_files.RECORD, state_files.record_bytes(record)
+        yield recorded_state.STEP, np.int64(step)
+        for item in plan.items:
+            yield item.key, item.read(checkpoint)
+
+    state_files.write_arrays(destination, arrays())
+    return plan, step
+
+
+def import_state(source, like, destination, overwrite=False, name_map=None):
+    """Writes a copy of a checkpoint with the state of a state file. Needs TensorFlow.
+
+    Variables that the rule does not train keep their values if the file lacks them.
+
+    Args:
+      source: the state file.
+      like: a checkpoint of the same rule, with the names, shapes and parts of the copy.
+      destination: the checkpoint to write.
+      overwrite: whether to replace an existing checkpoint.
+      name_map: see `recorded_state.plan`.
+
+    Returns:
+      A triple: the `SavedState`, the `recorded_state.Plan` of the copy, and the names of the
+      tensors that keep their values.
+
+    Raises:
+      CheckpointError, RecordError: a file is damaged, the checkpoint belongs to another rule, or
+        they do not have the same variables. Nothing has been written.
+    """
+    from ..checkpoint_files import CheckpointWriter, open_checkpoint
+
+    state = state_files.read(source)
+    checkpoint = PlainCheckpoint(like)
+    plan = recorded_state.plan(checkpoint, state.record, name_map)
+    values = dict(state_files.arrays_of(state))
+    kept = {state_files.VARIABLE + name for name in plan.untrained} - set(values)
+    items = [item for item in plan.items if item.key not in kept]
+    _check(state, values, plan, items)
+    if plan.step is not None:
+        _check_step(state.global_step, checkpoint.tensors[plan.step].dtype)
+    copied = [piece.tensor for item in plan.items if item.key in kept for piece in item.pieces]
+    copied += plan.left_out
+    old = open_checkpoint(checkpoint.path)
+    with CheckpointWriter(destination, overwrite) as writer:
+        if plan.step is not None:
+            info = checkpoint.tensors[plan.step]
+            writer.add(plan.step, np.asarray(state.global_step, info.dtype))
+        for item in items:
+            for name, array in item.split(values[item.key]):
+                _add(writer, name, array, checkpoint.tensors[name].parts)
+        for name in copied:
+            writer.copy(name, old)
+    return state, plan, copied
+
+
+def _check(state, values, plan, items):
+    """Raises a RecordError if the file and the checkpoint do not have the same arrays."""
+    wanted = {item.key: item for item in items}
+    for name in state.variables:
+        if state_files.VARIABLE + name not in wanted:
+            raise RecordError(f"the checkpoint has no variable {name!r}, which the state file has")
+    for name in plan.trained:
+        state_files.check_variable(state, name, wanted[state_files.VARIABLE + name])
+    for key, item in wanted.items():
+        if values[key].shape != item.shape or values[key].dtype != item.dtype:
+            raise RecordError(
+                f"{key!r} is {item.dtype} of the shape {list(item.shape)} in the checkpoint, but "
+                f"{values[key].dtype} of the shape {list(values[key].shape)} in the state file"
+            )
+    extra = sorted(set(state.slots) - set(plan.trained))
+    if extra:
+        raise RecordError(f"{extra[0]!r} has slots in the state file, but not in the checkpoint")
+
+
+def _check_step(step, dtype):
+    largest = np.iinfo(dtype).max if np.dtype(dtype).kind == "i" else step
+    if step > largest:
+        raise RecordError(f"the global step is {dtype} in the checkpoint, which cannot be {step}")
+
+
+def _add(writer, name, array, parts):
+    """Writes a tensor, in parts if there are any."""
+    if not parts:
+        writer.add(name, array)
+    for shape, offset in parts:
+        writer.add(name, array[slices(shape, offset)], (array.shape, offset))

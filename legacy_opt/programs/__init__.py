@@ -1,0 +1,1 @@
+"""Update rules as data: traced from TensorFlow operations, and read by kernels and records."""

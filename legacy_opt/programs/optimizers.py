@@ -1,0 +1,88 @@
+"""Finds the formulas of an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import tensorflow as tf
+
+from legacy_opt.core.contract import UPDATE_METHODS
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.types import V1Optimizer
+from legacy_opt.core.update_methods import UpdateMethods
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.optimizers import stock_rules
+from legacy_opt.optimizers.decoupled_weight_decay import DecoupledWeightDecayExtension
+from legacy_opt.programs.formulas import Formulas, NoFormulas, RuleFormulas
+from legacy_opt.programs.stock import StockFormulas
+from legacy_opt.programs.weight_decay import DecayedFormulas
+
+
+def formulas_of(optimizer: V1Optimizer) -> Formulas:
+    """Returns the formulas of an optimizer for which `may_have_kernels` is true."""
+    if not isinstance(optimizer, UpdateMethods):
+        return RuleFormulas(optimizer)
+    classes = type(optimizer).__mro__
+    cls = _updating_class(classes[classes.index(UpdateMethods) + 1 :])
+    if cls in stock_rules.RULES:
+        formulas: Formulas = StockFormulas(optimizer, stock_rules.RULES[cls])
+    elif cls is RuleOptimizer:
+        formulas = RuleFormulas(optimizer)
+    else:
+        formulas = NoFormulas(optimizer, f"{cls.__name__} has update methods of its own")
+    decays = isinstance(optimizer, DecoupledWeightDecayExtension)
+    return DecayedFormulas(formulas) if decays else formulas
+
+
+def may_have_kernels(optimizer_class: type) -> bool:
+    """Whether optimizers of a class call kernels, if there are any."""
+    return issubclass(optimizer_class, (RuleOptimizer, UpdateMethods))
+
+
+def has_stock_rule(optimizer_class: type) -> bool:
+    """Whether a class inherits its update methods from a TensorFlow optimizer in `RULES`."""
+    return _updating_class(optimizer_class.__mro__) in stock_rules.RULES
+
+
+def overrides_updates(optimizer: Any, base: type) -> bool:
+    """Whether an optimizer's update methods are not those of its class `base`."""
+    if hasattr(optimizer, "without_bridge"):  # a copy that `to_keras` has made
+        optimizer = optimizer.without_bridge()
+    return any(
+        getattr(getattr(optimizer, name), "__func__", None) is not getattr(base, name)
+        for name in UPDATE_METHODS
+    )
+
+
+def _updating_class(classes: Sequence[type]) -> type:
+    methods = (*UPDATE_METHODS, "_apply_sparse_shared")  # the last is in Adam only
+    return stock_rules.updating_class(classes, methods)
+
+
+def source_of(
+    make: Callable[[], Any],
+    dtype: Any,
+    sparse: bool,
+    shape: Sequence[int] = (2, 2),
+    change: Callable[[Formulas], Formulas] = lambda formulas: formulas,
+) -> str:
+    """Returns the C source of the kernel with which an optimizer updates a variable.
+
+    Args:
+      make: a function that creates an optimizer. It is called in a new graph with a global step.
+      dtype: the dtype of the variable.
+      sparse: whether the gradient is sparse.
+      shape: the shape of the variable. The variable's name is "w".
+      change: a function that takes the optimizer's formulas and returns the formulas to compile.
+
+    Raises:
+      UnsupportedError: there is no kernel.
+      WrongTypeError: the optimizer cannot train variables of this dtype.
+    """
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        optimizer = make()
+        variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
+        optimizer._create_slots([variable])
+        optimizer._prepare()
+        return emit(change(formulas_of(optimizer)).formula_of(variable, sparse).program())

@@ -1,0 +1,52 @@
+"""The formulas of TensorFlow's own v1 optimizers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Callable, Dict
+
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.optimizers.stock_rules import StockRule, hyper_of, scalars_of
+from legacy_opt.programs.formulas import Formulas, Tensors
+from legacy_opt.programs.program import ASSIGN, UnsupportedError
+from legacy_opt.programs.trace import Results
+
+
+class StockFormulas(Formulas):
+    """The formulas of one of TensorFlow's v1 optimizers.
+
+    Args:
+      optimizer: the optimizer.
+      rule: the rule of the optimizer's class.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
+        super().__init__(optimizer)
+        self.rule = rule
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        names = sorted(self.optimizer.get_slot_names())
+        return {
+            name: Slot() for name in names if self.optimizer.get_slot(variable, name) is not None
+        }
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self.rule.whole_tensor
+
+    def _scalars(self, dtype: DType) -> Tensors:
+        return scalars_of(self.rule, self.optimizer)
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        why_refused = self.rule.refused(self.optimizer)
+        if why_refused:
+            raise UnsupportedError(why_refused)
+        function = self.rule.function_for(sparse)
+
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
+            hyper = hyper_of(self.rule, self.optimizer, scalars, grad.dtype)
+            new_value, new_slots = function(grad, value, SimpleNamespace(**slots), hyper)
+            changes = {name: (ASSIGN, new, None) for name, new in new_slots.items()}
+            return Results(None, changes, new_value)
+
+        return update

@@ -1,0 +1,375 @@
+"""Converts the TensorFlow operations of a rule to a `Program`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core.types import Operation, Tensor
+from legacy_opt.native.compiler.expressions import DTYPES, ELEMENTWISE
+from legacy_opt.programs import matrix_axes
+from legacy_opt.programs.program import (
+    ELEMENT,
+    FADE,
+    LINES,
+    MATRIX,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    ROW,
+    SCALAR,
+    SUMS,
+    VALUE,
+    Change,
+    Input,
+    Node,
+    Program,
+    UnsupportedError,
+    check,
+    program_from,
+)
+
+# Operations that return their inputs. IdentityN is that of functions with a gradient of their own.
+_UNCHANGED = ("Identity", "IdentityN", "PreventGradient", "Snapshot", "StopGradient")
+# Operations that change only the shape, which does not matter for a value with one element.
+_RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
+# Different versions of TensorFlow have different names for these operations. A `Program` uses one
+# name, so that the kernel is the same on all versions.
+_NAMES = {
+    "AddV2": "Add",
+    "Div": "RealDiv",
+    "Inv": "Reciprocal",
+    "SelectV2": "Select",
+}
+
+# Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
+_SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
+
+
+class Results(NamedTuple):
+    """The result of a rule.
+
+    Attributes:
+      update: the tensor to subtract from the variable; None if `value` is given.
+      changes: a dict from the name of a slot to (how, tensor, factor), as in `Change`.
+      value: the variable's new value; None if `update` is given.
+    """
+
+    update: Any
+    changes: Mapping[str, Tuple[str, Any, Any]]
+    value: Any = None
+
+    def new_value(self, old: Any) -> Any:
+        """Returns the variable's new value as a tensor; `old` is the tensor of its old value."""
+        new = old - self.update if self.value is None else self.value
+        return tf.convert_to_tensor(new, old.dtype)
+
+
+def trace(
+    inputs: List[Input],
+    shape: Optional[Sequence[Optional[int]]],
+    rule: Callable[[Dict[Input, Any]], Results],
+) -> Program:
+    """Calls a rule with placeholders, and reads the operations that it creates.
+
+    Args:
+      inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
+      shape: the shape of the variable, or of the rows that a sparse gradient touches. Unknown
+        lengths are None; None if the rank is unknown. A rule may read the shape in Python.
+      rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
+        is called in a new graph.
+
+    Raises:
+      UnsupportedError: the rule cannot be compiled, for example because one of its operations has
+        no C code.
+    """
+    has_lines = any(each.level in LINES for each in inputs)
+    reader = _MatrixReader(shape) if has_lines else _Reader(shape)
+    with tf.Graph().as_default():
+        tensors = {each: reader.placeholder(each) for each in inputs}
+        (value,) = [tensor for each, tensor in tensors.items() if each.name == VALUE]
+        slot_dtypes = {each.name: each.dtype for each in inputs if each.is_slot}
+        try:
+            results = rule(tensors)
+        except Exception as error:  # whatever the rule's own code raises
+            text = f"{type(error).__name__}: {error}"
+            raise UnsupportedError(f"the rule cannot be traced in a new graph: {text}") from error
+        new_value = reader.read(results.new_value(value))
+        changes = {
+            name: reader.change(how, tf.convert_to_tensor(change, slot_dtypes[name]), factor)
+            for name, (how, change, factor) in results.changes.items()
+        }
+    program = reader.program(inputs, new_value, changes)
+    check(program)
+    return program
+
+
+def trace_scalars(
+    dtypes: Mapping[str, str], function: Callable[[Dict[str, Tensor]], Mapping[str, Tensor]]
+) -> Tuple[List[Node], Dict[str, Node]]:
+    """Calls a function of scalars with placeholders, and reads the operations that it creates.
+
+    Args:
+      dtypes: a dict from names of scalars to their dtypes.
+      function: a function that takes a dict from names to tensors, and returns such a dict. It is
+        called in a new graph.
+
+    Returns:
+      All nodes, each after its inputs, and a dict from names of results to nodes.
+
+    Raises:
+      UnsupportedError: see `trace`.
+    """
+    reader = _Reader([])
+    with tf.Graph().as_default():
+        tensors = {
+            name: reader.placeholder(Input(name, SCALAR, dtype)) for name, dtype in dtypes.items()
+        }
+        results = function(tensors)
+        nodes = {name: reader.read(tf.convert_to_tensor(each)) for name, each in results.items()}
+    return reader.nodes, nodes
+
+
+class _Reader:
+    """Converts tensors to nodes of a `Program`."""
+
+    def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
+        self._shape = shape
+        self._rank = None if shape is None else len(shape)
+        self._inputs = {}  # name of a placeholder -> Input
+        self._tensor_nodes = {}  # (name of an operation, number of its output) -> Node
+        self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
+
+    @property
+    def nodes(self) -> List[Node]:
+        """All nodes, each after its inputs."""
+        return list(self._nodes.values())
+
+    def placeholder(self, input_: Input) -> Tensor:
+        """Returns a placeholder for an `Input`."""
+        tensor = tf.compat.v1.placeholder(input_.dtype, self.shape(input_.level))
+        self._inputs[tensor.op.name] = input_
+        return tensor
+
+    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
+        """Returns the shape of the placeholder for an input of this level."""
+        shape = self._shape
+        if level == SCALAR:
+            return []
+        if level == ROW and shape:
+            return [shape[0]] + [1] * (len(shape) - 1)
+        return shape
+
+    def change(self, how: str, tensor: Tensor, factor: Any) -> Change:
+        """Returns the `Change` of a slot."""
+        if how == FADE:
+            factor = self.read(tf.convert_to_tensor(factor, tensor.dtype))
+        return Change(how, self.read(tensor), factor)
+
+    def read(self, tensor: Tensor) -> Node:
+        """Returns the node of a tensor. Raises an UnsupportedError if there is no C code for it."""
+        waiting = [tensor]
+        while waiting:  # not recursive, because a rule may have thousands of operations
+            last = waiting[-1]
+            if self._key(last) in self._tensor_nodes:
+                waiting.pop()
+                continue
+            unread = [each for each in _operands(last) if self._key(each) not in self._tensor_nodes]
+            if unread:
+                waiting += unread
+                continue
+            self._tensor_nodes[self._key(last)] = self._read_one(last)
+        return self._tensor_nodes[self._key(tensor)]
+
+    @staticmethod
+    def _key(tensor: Tensor) -> Tuple[str, int]:
+        return tensor.op.name, tensor.value_index
+
+    def _read_one(self, tensor: Tensor) -> Node:
+        operation, dtype = tensor.op, tensor.dtype.base_dtype.name
+        kind = _NAMES.get(operation.type, operation.type)
+        if dtype not in DTYPES:
+            raise UnsupportedError(
+                f"kernels do not support the dtype {dtype} of {operation.name!r}"
+            )
+        if kind == "Placeholder":
+            input_ = self._inputs.get(operation.name)
+            if input_ is None:
+                raise UnsupportedError("the rule reads a tensor in an attribute of the optimizer")
+            return self._node("Input", dtype, (), input_.level, input_)
+        if kind in ("Const", "OnesLike", "ZerosLike"):
+            return self._node("Const", dtype, (), SCALAR, _constant(operation))
+        nodes = tuple(self._tensor_nodes[self._key(each)] for each in _operands(tensor))
+        if kind in _UNCHANGED or kind == "Fill":
+            return nodes[0]
+        if kind in _RESHAPING and self.keeps_elements(tensor, nodes[0]):
+            return nodes[0]
+        if kind in SUMS:
+            return self._sum(kind, tensor, nodes[0])
+        if kind not in ELEMENTWISE:
+            raise UnsupportedError(
+                f"kernels do not support the operation {operation.type} ({operation.name!r})"
+            )
+        return self._node(kind, dtype, nodes, self.level(tensor, nodes))
+
+    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
+        """Whether a kernel can ignore the operation of `tensor`, which changes a node's shape."""
+        del tensor
+        return node.level == SCALAR
+
+    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> int:
+        """Returns the level of the result of an elementwise operation."""
+        del tensor
+        return max(each.level for each in nodes)
+
+    def level_of_sum(self, tensor: Tensor, node: Node) -> int:
+        """Returns the level of a sum.
+
+        Raises:
+          UnsupportedError: kernels cannot compute the sum.
+        """
+        operand = tensor.op.inputs[0]
+        axes = _constant_array(tensor.op.inputs[1].op)
+        rank = operand.shape.rank
+        if rank is None:
+            raise UnsupportedError("of a value of unknown rank")
+        if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
+            raise UnsupportedError("over some of the axes")
+        if node.level != ELEMENT:
+            raise UnsupportedError("of a value with fewer elements than the variable")
+        return SCALAR
+
+    def _sum(self, kind: str, tensor: Tensor, node: Node) -> Node:
+        try:
+            level = self.level_of_sum(tensor, node)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"kernels do not support {kind} {error} ({tensor.op.name!r})"
+            ) from None
+        earlier = [n for n in self._nodes.values() if n.operation in SUMS and n.level == level]
+        result = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
+        if node.stage == result.stage:
+            raise UnsupportedError(
+                f"kernels do not support {kind} of a value that depends on another sum "
+                f"({tensor.op.name!r})"
+            )
+        if result.detail is None:  # a new sum
+            result.detail = len(earlier)
+        return result
+
+    def _node(
+        self, operation: str, dtype: str, inputs: Tuple[Node, ...], level: int, detail: Any = None
+    ) -> Node:
+        key = operation, dtype, level, tuple(each.number for each in inputs), repr(detail)
+        if key not in self._nodes:
+            self._nodes[key] = Node(len(self._nodes), operation, dtype, inputs, level, detail)
+        return self._nodes[key]
+
+    def program(self, inputs: List[Input], value: Node, changes: Dict[str, Change]) -> Program:
+        """Returns the `Program`."""
+        roots = [value]
+        for change in changes.values():
+            roots += [change.node] + ([] if change.factor is None else [change.factor])
+        (dtype,) = [each.dtype for each in inputs if each.name == VALUE]
+        return program_from(dtype, inputs, self.nodes, roots, changes)
+
+
+class _MatrixReader(_Reader):
+    """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
+
+    _shape: Sequence[Optional[int]]
+    _rank: int
+
+    def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
+        super().__init__(shape)
+        self._axes = {}  # (name of an operation, number of its output) -> axes
+
+    def placeholder(self, input_: Input) -> Tensor:
+        tensor = super().placeholder(input_)
+        self._axes[self._key(tensor)] = matrix_axes.axes_of(input_.level, self._rank)
+        return tensor
+
+    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
+        return [self._shape[axis] for axis in matrix_axes.axes_of(level, self._rank)]
+
+    def _axes_of(self, tensor: Tensor) -> matrix_axes.Axes:
+        """Returns the axes of a tensor (see `matrix_axes`); no axes for a constant."""
+        while tensor.op.type in _UNCHANGED:
+            tensor = tensor.op.inputs[0]
+        return self._axes.get(self._key(tensor), ())
+
+    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
+        if tensor.op.type == "ExpandDims":
+            position = _constant_array(tensor.op.inputs[1].op)
+            if position is not None:
+                axes = self._axes_of(tensor.op.inputs[0])
+                self._axes[self._key(tensor)] = matrix_axes.expanded(axes, int(position))
+                return True
+        return super().keeps_elements(tensor, node)
+
+    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> Any:
+        axes = matrix_axes.broadcast(map(self._axes_of, _operands(tensor)))
+        self._axes[self._key(tensor)] = axes
+        return matrix_axes.level_of(axes, self._rank, [each.level for each in nodes])
+
+    def level_of_sum(self, tensor: Tensor, node: Node) -> Any:
+        operation = tensor.op
+        positions = _constant_array(operation.inputs[1].op)
+        if positions is None:
+            raise UnsupportedError("over unknown axes")
+        before = self._axes_of(operation.inputs[0])
+        if len(before) != operation.inputs[0].shape.rank:
+            raise UnsupportedError("of a constant")
+        keeps_dims = operation.get_attr("keep_dims")
+        axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
+        self._axes[self._key(tensor)] = axes
+        level = matrix_axes.level_of(axes, self._rank, [MATRIX])
+        kept = set(axes) - {None}
+        if node.level == ELEMENT and not kept:
+            return SCALAR
+        is_whole = level != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
+        if is_whole and (node.level, level) in _SUMS_OF_LINES:
+            return level
+        raise UnsupportedError("over some of the axes")
+
+
+def _operands(tensor: Tensor) -> List[Tensor]:
+    """Returns the inputs of a tensor's operation, except inputs that only describe a shape."""
+    operation = tensor.op
+    if operation.type == "Fill":
+        return list(operation.inputs)[1:]
+    if operation.type == "IdentityN":
+        return [operation.inputs[tensor.value_index]]
+    if operation.type in ("OnesLike", "ZerosLike"):
+        return []
+    if operation.type in SUMS + _RESHAPING:
+        return list(operation.inputs)[:1]
+    return list(operation.inputs)
+
+
+def _constant(operation: Operation) -> Any:
+    """Returns the number to which all elements of a constant are equal.
+
+    Raises:
+      UnsupportedError: the constant has no elements, or its elements are not equal.
+    """
+    if operation.type in ("OnesLike", "ZerosLike"):
+        number = int(operation.type == "OnesLike")
+        return float(number) if operation.outputs[0].dtype.is_floating else number
+    values = _constant_array(operation)
+    if not values.size:
+        raise UnsupportedError(
+            f"kernels do not support a constant without elements ({operation.name!r})"
+        )
+    first = values.flat[0]
+    is_equal = (values == first) | (values != values) & (first != first)  # NaN equals NaN
+    if not np.all(is_equal):
+        raise UnsupportedError(
+            f"kernels do not support a constant whose elements differ ({operation.name!r})"
+        )
+    return first.item() if hasattr(first, "item") else first
+
+
+def _constant_array(operation: Operation) -> Optional[np.ndarray]:
+    return tf.make_ndarray(operation.get_attr("value")) if operation.type == "Const" else None

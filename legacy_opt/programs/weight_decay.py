@@ -1,0 +1,75 @@
+"""The formulas of `DecoupledWeightDecayExtension`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.optimizers.decoupled_weight_decay import factor_of
+from legacy_opt.programs.formulas import ChangedFormulas, Formula, Tensors
+from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input
+from legacy_opt.programs.trace import Results
+
+_NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
+
+
+class DecayedFormulas(ChangedFormulas):
+    """Formulas that first decay the variable, or the rows in a sparse gradient."""
+
+    def must_wait(self, variable: Variable) -> bool:
+        """Whether a sparse gradient decays only some rows, although `base` updates all rows.
+
+        A kernel that updates all rows cannot decay only some rows. So TensorFlow operations decay
+        the rows before the kernel runs.
+        """
+        decays = self.flags(variable)[0]
+        return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
+
+    def flags(self, variable: Variable) -> Any:
+        # `decay_var_list` may be another one in each step, and the optimizer may have decayed the
+        # variable already.
+        has_decayed = self.optimizer._decay_step.has_decayed
+        decays = self.optimizer.decays(variable) and not has_decayed
+        return decays, super().flags(variable)
+
+    def _scalars(self, dtype: DType) -> Tensors:
+        own = self.scalars_from(self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **own)
+
+    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Tensors:
+        """Returns the scalars that these formulas add to those of `base`.
+
+        Args:
+          weight_decay: the weight decay of the training step.
+          dtype: the dtype of the variables.
+        """
+        return {_NAME: factor_of(self.optimizer, weight_decay, dtype)}
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        base_update = super().function(variable, sparse)
+        decays = self.flags(variable)[0]
+        if not decays or sparse and self.needs_whole_tensor(variable):
+            return base_update
+
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
+            decayed = _decayed(value, scalars)
+            results = base_update(grad, decayed, slots, scalars)
+            return Results(None, results.changes, results.new_value(decayed))
+
+        return update
+
+    def decay_of_rows(self, variable: Variable) -> Formula:
+        """Returns the formula of the decay that must precede a sparse update; see `must_wait`."""
+        dtype = variable.dtype.base_dtype
+        inputs = [Input(name, ELEMENT, dtype.name) for name in (GRADIENT, VALUE)]
+        inputs += self.scalar_inputs(dtype)
+
+        def function(tensors: Dict[Input, Any]) -> Results:
+            named = {each.name: tensor for each, tensor in tensors.items()}
+            return Results(None, {}, _decayed(named[VALUE], named))
+
+        return Formula(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
+
+
+def _decayed(value: Tensor, scalars: Tensors) -> Tensor:
+    return value - scalars[_NAME] * value

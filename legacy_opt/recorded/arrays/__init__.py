@@ -1,0 +1,1 @@
+"""Runs the programs of records with the arrays of any library."""

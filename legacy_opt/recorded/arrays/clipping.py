@@ -1,0 +1,64 @@
+"""Clips gradients by their global norm, with the bits of `tf.clip_by_global_norm`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from legacy_opt.recorded.arrays.interpreter import compute
+from legacy_opt.recorded.arrays.library import Library
+from legacy_opt.recorded.records import SCALAR, SUMMED_ROWS, Record
+
+
+def clipped_by_global_norm(
+    library: Library, record: Record, gradients: Sequence[Any], limits: Sequence[Any]
+) -> List[Any]:
+    """Returns the gradients, multiplied so that their global norm is at most a limit.
+
+    Args:
+      library: the array library.
+      record: the record, whose `clipping` is not None.
+      gradients: arrays, and rows: named tuples with `ids`, `values` and `summed_in_place`. The
+        squares are added in this order.
+      limits: the limit for each gradient.
+    """
+    dtype = record.dtype
+    if record.clipping == SUMMED_ROWS:
+        gradients = [
+            library.summed_in_place(each) if isinstance(each, tuple) else each for each in gradients
+        ]
+    values = [each.values if isinstance(each, tuple) else each for each in gradients]
+    arrays = [library.rounded(library.array(each), dtype) for each in values]
+    norm = _global_norm(library, arrays, dtype)
+    factors: Dict[int, Any] = {}
+    for limit in limits:
+        if id(limit) not in factors:
+            factors[id(limit)] = _factor(library, norm, limit, dtype)
+    products = [
+        library.plain(compute(library, "Mul", [array, factors[id(limit)]], dtype))
+        for array, limit in zip(arrays, limits)
+    ]
+    return [
+        each._replace(values=product) if isinstance(each, tuple) else product
+        for each, product in zip(gradients, products)
+    ]
+
+
+def _global_norm(library: Library, gradients: Sequence[Any], dtype: str) -> Any:
+    """Returns the norm of all elements of all arrays."""
+    total = library.constant(0, "float64")
+    for each in gradients:
+        if 0 in each.shape:  # a sparse gradient may have no rows
+            continue
+        square = library.cast(compute(library, "Square", [each], dtype), "float64")
+        total = total + library.sum(square, SCALAR, False)
+    return library.cast(library.sqrt(total), dtype)
+
+
+def _factor(library: Library, norm: Any, limit: Any, dtype: str) -> Any:
+    """Returns the number by which gradients are multiplied; NaN if the norm is not finite."""
+
+    def do(operation: str, *operands: Any) -> Any:
+        return compute(library, operation, operands, dtype)
+
+    shorter = do("Mul", limit, do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit)))
+    return do("Add", shorter, do("Sub", norm, norm))

@@ -1,0 +1,387 @@
+"""Interprets the nodes of recorded rules, one by one, with the arrays of any library."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from legacy_opt.programs.operations import FLOATS, INTEGERS, SUMS
+from legacy_opt.recorded.arrays.elementary import FUNCTIONS
+from legacy_opt.recorded.arrays.library import Library
+from legacy_opt.recorded.records import (
+    ADD,
+    ELEMENT,
+    FLAT,
+    FLAT_ROW,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    NUMBER,
+    ROW,
+    SCALAR,
+    SLOT,
+    TENSOR,
+    Function,
+    Group,
+    Node,
+    Program,
+    Record,
+    RecordError,
+    Slot,
+    level_of,
+)
+
+
+def _maximum(library, a, b):
+    return library.where(a != a, a, library.where(b != b, b, library.where(a < b, b, a)))
+
+
+def _minimum(library, a, b):
+    return library.where(a != a, a, library.where(b != b, b, library.where(b < a, b, a)))
+
+
+def _sign(library, a, dtype):
+    one, zero = library.constant(1, dtype), library.constant(0, dtype)
+    signs = library.where(a > 0, one, library.where(a < 0, -one, zero))
+    return library.where(a != a, a, signs)
+
+
+# Operations whose results are exact, and operations that round. The arguments are the library, the
+# operands and the dtype of the result.
+_EXACT: Dict[str, Callable[..., Any]] = {
+    "Abs": lambda library, a, dtype: library.where(a < 0, -a, a + library.constant(0, dtype)),
+    "ClipByValue": lambda lib, a, b, c, dtype: _minimum(lib, _maximum(lib, a, b), c),
+    "Equal": lambda library, a, b, dtype: a == b,
+    "FloorDiv": lambda library, a, b, dtype: a // b,
+    "FloorMod": lambda library, a, b, dtype: a % b,
+    "Greater": lambda library, a, b, dtype: a > b,
+    "GreaterEqual": lambda library, a, b, dtype: a >= b,
+    "Less": lambda library, a, b, dtype: a < b,
+    "LessEqual": lambda library, a, b, dtype: a <= b,
+    "LogicalAnd": lambda library, a, b, dtype: a & b,
+    "LogicalNot": lambda library, a, dtype: a == library.constant(False, "bool"),
+    "LogicalOr": lambda library, a, b, dtype: a | b,
+    "Maximum": lambda library, a, b, dtype: _maximum(library, a, b),
+    "Minimum": lambda library, a, b, dtype: _minimum(library, a, b),
+    "Neg": lambda library, a, dtype: -a,
+    "NotEqual": lambda library, a, b, dtype: a != b,
+    "Select": lambda library, a, b, c, dtype: library.where(a, b, c),
+    "Sign": _sign,
+}
+_ROUNDED: Dict[str, Callable[..., Any]] = {
+    "Add": lambda library, a, b, dtype: a + b,
+    "Mul": lambda library, a, b, dtype: a * b,
+    "RealDiv": lambda library, a, b, dtype: a / b,
+    "Reciprocal": lambda library, a, dtype: library.constant(1, dtype) / a,
+    "Sqrt": lambda library, a, dtype: library.sqrt(a),
+    "Square": lambda library, a, dtype: a * a,
+    "Sub": lambda library, a, b, dtype: a - b,
+}
+# Operations that consist of operations that round.
+_COMPOSED: Dict[str, Callable[..., Any]] = {
+    "AddN": lambda do, operands: functools.reduce(functools.partial(do, "Add"), operands),
+    "Rsqrt": lambda do, operands: do("Reciprocal", do("Sqrt", operands[0])),
+    "SoftplusGrad": lambda do, operands: do(
+        "RealDiv", operands[0], do("Add", do("Exp", do("Neg", operands[1])), 1)
+    ),
+    "SquaredDifference": lambda do, operands: do("Square", do("Sub", *operands)),
+}
+
+
+def compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
+    """Computes an operation; operands may be Python's integers."""
+    operands = [library.constant(each, dtype) if type(each) is int else each for each in operands]
+    if operation in _EXACT:
+        return _EXACT[operation](library, *operands, dtype=dtype)
+    if operation in _ROUNDED:
+        return library.rounded(_ROUNDED[operation](library, *operands, dtype=dtype), dtype)
+    if operation == "DivNoNan":
+        zero = library.constant(0, dtype)
+        quotient = library.rounded(operands[0] / operands[1], dtype)
+        return library.where(operands[1] == zero, zero, quotient)
+    if operation in FUNCTIONS:
+        return library.rounded(library.function(operation, operands, dtype), dtype)
+
+    def do(name: str, *its_operands: Any) -> Any:
+        return compute(library, name, its_operands, dtype)
+
+    return _COMPOSED[operation](do, operands)
+
+
+def values_of(
+    library: Library,
+    nodes: Sequence[Node],
+    inputs: Mapping[Tuple[str, str], Any],
+    results: Collection[int],
+    of_rows: bool = False,
+) -> Sequence[Any]:
+    """Computes the values of nodes.
+
+    Args:
+      library: the array library.
+      nodes: the nodes of a function or program.
+      inputs: a dict from inputs (kind, name) to arrays.
+      results: the positions of the nodes whose values are needed.
+      of_rows: see `Library.sum`.
+    """
+    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}
+    values: List[Any] = []
+    for i, node in enumerate(nodes):
+        operands = [values[each] for each in node.inputs]
+        for each in node.inputs:
+            if last_use[each] == i and each not in results:
+                values[each] = None  # a large array may be free now
+        if node.operation == "Input":
+            value = inputs[node.detail]
+        elif node.operation == "Const":
+            value = library.constant(node.detail, node.dtype)
+        elif node.operation == "Cast":
+            value = library.cast(operands[0], node.dtype)
+            value = library.rounded(value, node.dtype) if node.dtype in FLOATS else value
+        elif node.operation in SUMS:
+            wide = library.cast(operands[0], "float64")
+            value = library.sum(wide, node.level, of_rows)
+            if node.operation == "Mean":
+                value = value / library.constant(library.count(wide, node.level), "float64")
+            value = library.rounded(library.cast(value, node.dtype), node.dtype)
+        else:
+            value = compute(library, node.operation, operands, node.dtype)
+        values.append(value)
+    return values
+
+
+def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
+    inputs = {(NUMBER, name): value for name, value in given.items()}
+    values = values_of(library, function.nodes, inputs, set(function.results.values()))
+    return {name: values[position] for name, position in function.results.items()}
+
+
+class Changed(NamedTuple):
+    """The new values of a variable and its slots.
+
+    Attributes:
+      value: the new value of the variable, or of its touched rows.
+      slots: a dict from names of changed slots to their new values, or those of the touched rows.
+      factors: a dict from names of slots to the factors of the rows that are not touched.
+    """
+
+    value: Any
+    slots: Dict[str, Any]
+    factors: Dict[str, Any]
+
+
+def run_program(
+    library: Library,
+    program: Program,
+    layouts: Mapping[str, Slot],
+    gradient: Any,
+    value: Any,
+    slots: Mapping[str, Any],
+    scalars: Mapping[str, Any],
+) -> Changed:
+    """Computes an update.
+
+    Args:
+      library: the array library.
+      program: the program.
+      layouts: the slots of the variable's group.
+      gradient: the gradient of the variable, or of its touched rows.
+      value: the value of the variable, or of its touched rows.
+      slots: a dict from names to values, which can be broadcast to the shape of `value`.
+      scalars: the results of `Record.before`.
+    """
+    inputs = {(NUMBER, name): each for name, each in scalars.items()}
+    inputs.update({(SLOT, name): each for name, each in slots.items()})
+    inputs[TENSOR, "gradient"] = gradient
+    inputs[TENSOR, "value"] = value
+    values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
+
+    def result(position: int) -> Any:
+        # The value of such a node may be a view of a slot, which is written.
+        may_be_view = program.nodes[position].operation in ("Input", "Cast", "AddN")
+        return library.copied(values[position]) if may_be_view else values[position]
+
+    new_slots, factors = {}, {}
+    for name, change in program.changes.items():
+        new = result(change.node)
+        if change.how == ADD:
+            new = compute(library, "Add", [slots[name], new], layouts[name].dtype)
+        new_slots[name] = new
+        if change.factor is not None:
+            factors[name] = result(change.factor)
+    return Changed(result(program.value), new_slots, factors)
+
+
+def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
+    """Returns the shape in which a slot of a variable is stored."""
+    shape = tuple(shape)
+    if layout in (ROW, FLAT_ROW):
+        return shape[:1]
+    return {
+        SCALAR: (),
+        MATRIX_ROW: shape[:-1],
+        MATRIX_COLUMN: shape[:-2] + shape[-1:],
+    }.get(layout, shape)
+
+
+def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[int, ...]:
+    """Returns the shape of a slot's value in a program.
+
+    Args:
+      slot: the slot.
+      by_rows: whether the program gets touched rows.
+      shape: the shape of the variable, or of its touched rows.
+    """
+    level = level_of(slot.layout, by_rows)
+    shape = tuple(shape)
+    if level == ELEMENT:
+        return shape
+    if level == ROW:
+        return shape[:1] + (1,) * (len(shape) - 1)
+    if level == MATRIX_ROW:
+        return shape[:-1] + (1,)
+    if level == MATRIX_COLUMN:
+        return shape[:-2] + (1,) + shape[-1:]
+    return ()
+
+
+def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
+    """Returns a slot as it is indexed, a view, and the place that an update reads and writes.
+
+    Args:
+      array: the slot as it is stored, which is contiguous.
+      slot: the slot's declaration.
+      ids: the touched rows that the program gets; None for all.
+    """
+    if slot.layout in (FLAT, FLAT_ROW):
+        return array.reshape(-1), slice(0, 1) if ids is None else ids
+    return array, ids if ids is not None and slot.layout in (ELEMENT, ROW) else ...
+
+
+def check_gradient(name: str, gradient: Any, variable: Any) -> None:
+    """Raises a RecordError if a gradient does not have the shape and dtype of a variable.
+
+    Args:
+      name: the name of the variable.
+      gradient: an array, or a pair (ids, values) of arrays.
+      variable: the variable.
+    """
+    expected, values = variable.shape, gradient
+    if isinstance(gradient, tuple):
+        ids, values = gradient
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise RecordError(
+                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
+            )
+        expected = (ids.size, *variable.shape[1:])
+    check_array(f"{name!r}: the gradient", values, variable.dtype, expected)
+
+
+def check_array(what: str, array: Any, dtype: Any, shape: Sequence[int]) -> None:
+    """Raises a RecordError if an array of any library does not have a shape and dtype."""
+    found, expected = (str(each).rpartition(".")[2] for each in (array.dtype, dtype))
+    if found != expected or tuple(array.shape) != tuple(shape):
+        raise RecordError(
+            f"{what} is {found} of the shape {list(array.shape)}, expected {expected} of the shape "
+            f"{list(shape)}"
+        )
+
+
+def check_slots(
+    name: str, group: Group, shape: Sequence[int], slots: Mapping[str, Any], dtype_of: Any = str
+) -> None:
+    """Raises a RecordError if slots, arrays of any library, do not fit a variable of this shape."""
+    for slot_name, slot in group.slots.items():
+        if slot_name not in slots:
+            raise RecordError(f"{name!r} has no slot {slot_name!r}")
+        what, its_shape = repr(f"{name}/{slot_name}"), stored_shape(slot.layout, shape)
+        check_array(what, slots[slot_name], dtype_of(slot.dtype), its_shape)
+
+
+def whole_step(step: Any) -> int:
+    """Returns a global step as an integer; raises a RecordError if it is no whole number."""
+    if step // 1 != step:
+        raise RecordError(f"the global step must be a whole number, got {step}")
+    return int(step)
+
+
+def given_hyperparameters(
+    record: Record, given: Mapping[str, Any], functions: bool = False
+) -> Dict[str, Any]:
+    """Returns the hyperparameters of a record, with some values replaced.
+
+    Args:
+      record: the record.
+      given: a dict from names to values.
+      functions: whether a value may be a function, such as a schedule.
+
+    Raises:
+      RecordError: a name is unknown, the record does not follow a hyperparameter or has no value of
+        it, or a value is no number of its dtype.
+    """
+    values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
+    for name, value in given.items():
+        if name not in values and name not in record.fixed:
+            raise RecordError(
+                f"{record.optimizer} has no hyperparameter {name!r}, but "
+                f"{', '.join(sorted(values))}"
+            )
+        values[name] = value
+    for name, value in values.items():
+        if value is None:
+            ways = f"{name}=…, or --set {name}=… on the command line"
+            raise RecordError(f"{name} was no number when it was recorded: pass {ways}")
+        must_be_number = not functions or name in {*record.fixed, *record.nonzero}
+        if must_be_number or not callable(value):
+            _check_number(record, name, value)
+    return {name: values[name] for name in record.hyperparameters}
+
+
+def _check_number(record: Record, name: str, value: Any) -> None:
+    """Raises a RecordError if a hyperparameter cannot have a value."""
+    dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
+    is_fixed, is_nonzero = name in record.fixed, name in record.nonzero
+    if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
+        return  # an array, which may be in the memory of a GPU
+    try:
+        number = None if is_fixed and callable(value) else float(0 + value)  # a text is no number
+    except (TypeError, ValueError):
+        raise RecordError(f"{name} must be a number, got {value!r}") from None
+    is_other = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
+    if is_other or (is_nonzero and number * recorded <= 0):
+        raise RecordError(
+            f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
+            f"follow it{'' if is_other else ' to 0 or another sign'}: make another record, of the "
+            f"optimizer with {name}={value!r} (legacy_opt.recorded.record)"
+        )
+    if dtype in INTEGERS and number is not None and int(number) != number:
+        raise RecordError(
+            f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
+            "optimizer with a float, such as 1.0"
+        )
+
+
+def started(record: Record, values: Mapping[str, Any]) -> Record:
+    """Returns a record with the initial values for these values of hyperparameters."""
+    starts = {}
+    for name, hyperparameter in record.initial.items():
+        value, recorded = values[hyperparameter], record.hyperparameters[hyperparameter].value
+        # A recorded value is rounded to the dtype of the hyperparameter, an initial value is not.
+        if not isinstance(value, (int, float)) or value != recorded:
+            starts[name] = value
+    return record.with_starts(starts)
+
+
+def program_for(group: Group, is_sparse: bool, name: str) -> Program:
+    """Returns the program for a dense or a sparse gradient of a variable.
+
+    Raises:
+      RecordError: there is none.
+    """
+    program = group.sparse if is_sparse else group.dense
+    if isinstance(program, str):
+        kind = "sparse" if is_sparse else "dense"
+        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
+    return program

@@ -1,0 +1,129 @@
+"""What an array library must do to run recorded rules."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence, Tuple
+
+from legacy_opt.recorded.arrays.elementary import FUNCTIONS
+from legacy_opt.recorded.arrays.sums import axis_of, ordered_sum
+
+EXACT, FAST = LEVELS = ("exact", "fast")
+
+
+def check_level(level: str, known: Sequence[str] = LEVELS) -> None:
+    """Raises a ValueError if a level of exactness is unknown."""
+    if level not in known:
+        raise ValueError(f"level must be one of {', '.join(known)}, got {level!r}")
+
+
+class Library:
+    """The operations that an array library needs to run recorded rules; targets override them.
+
+    Arrays have Python's operators. A value of the level "element" has the shape of the variable or
+    of its touched rows; values of other levels can be broadcast to this shape.
+
+    Args:
+      level: "exact" computes the bits of native kernels; "fast" leaves functions and sums to the
+        array library.
+
+    Attributes:
+      fast_functions: a dict from names in `elementary.FUNCTIONS` to functions of the array library.
+    """
+
+    fast_functions: Mapping[str, Callable[..., Any]] = {}
+
+    def __init__(self, level: str = EXACT) -> None:
+        self._is_exact = level == EXACT
+
+    def array(self, x: Any) -> Any:
+        """Returns an array of the user as functions of this library take it; see `plain`."""
+        return x
+
+    def plain(self, x: Any) -> Any:
+        """Returns a result as an array of the user."""
+        return x
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        """Returns a scalar."""
+        raise NotImplementedError
+
+    def zeros_like(self, x: Any) -> Any:
+        """Returns an array of zeros with the shape and dtype of x."""
+        raise NotImplementedError
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        """Casts an array. Floats that no integer equals become the lowest integer."""
+        raise NotImplementedError
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        """Returns elements of x and y, which may be Python floats."""
+        raise NotImplementedError
+
+    def sqrt(self, x: Any) -> Any:
+        """Returns the correctly rounded square root."""
+        raise NotImplementedError
+
+    def copied(self, x: Any) -> Any:
+        """Returns a copy of an array, or the array if it cannot be changed."""
+        raise NotImplementedError
+
+    def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
+        """Broadcasts an array to a shape."""
+        raise NotImplementedError
+
+    # What `elementary.FUNCTIONS` need.
+
+    def bits(self, x: Any) -> Any:
+        """Returns the bits of float64 numbers as int64."""
+        raise NotImplementedError
+
+    def of_bits(self, bits: Any) -> Any:
+        """Returns the float64 numbers with these bits."""
+        raise NotImplementedError
+
+    def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
+        """Computes a function of `elementary.FUNCTIONS`; if exact, in float64 and rounded once."""
+        if not self._is_exact:
+            return self.fast_functions[name](*operands)
+        wide = [self.cast(each, "float64") for each in operands]
+        return self.cast(FUNCTIONS[name](self, *wide), dtype)
+
+    # Sums.
+
+    def in_order(self, x: Any, axis: int) -> Any:
+        """Adds numbers along an axis one after another."""
+        raise NotImplementedError
+
+    def padded(self, x: Any, multiple: int) -> Any:
+        """Appends zeros to the last axis, until its size is a multiple of a number."""
+        raise NotImplementedError
+
+    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
+        """Adds float64 numbers; if exact, in the order of native kernels.
+
+        Args:
+          x: an array of float64.
+          level: the level of the result.
+          of_rows: whether the program has matrices, whose rows are added one by one.
+        """
+        if self._is_exact:
+            return ordered_sum(self, x, level, of_rows)
+        axis = axis_of(level)
+        return x.sum() if axis is None else x.sum(axis, keepdims=True)
+
+    def count(self, x: Any, level: str) -> int:
+        """Returns how many numbers `sum` adds."""
+        axis = axis_of(level)
+        count = 1
+        for size in x.shape if axis is None else x.shape[axis:][:1]:
+            count *= size
+        return count
+
+    def rounded(self, x: Any, dtype: str) -> Any:
+        """Returns the result of an operation that rounds; targets may treat denormals here."""
+        del dtype
+        return x
+
+    def summed_in_place(self, rows: Any) -> Any:
+        """Returns rows of a sparse gradient with sums in the first rows of ids, else zeros."""
+        return rows.summed_in_place()

@@ -1,0 +1,306 @@
+"""Trains JAX arrays with a recorded rule, in pure functions. Needs JAX, but no TensorFlow.
+
+There are two levels. "exact" computes the bits of native kernels (`legacy-opt docs native`), also
+in functions that XLA compiles. "fast" leaves roundings, elementary functions and sums to XLA; the
+results then differ in the last bits. XLA makes denormal numbers zero on processors, as native
+kernels do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from legacy_opt.programs.operations import INTEGERS, SUMS
+from legacy_opt.recorded.arrays import clipping
+from legacy_opt.recorded.arrays.elementary import FUNCTIONS
+from legacy_opt.recorded.arrays.interpreter import (
+    check_gradient,
+    check_slots,
+    given_hyperparameters,
+    run_function,
+    started,
+    stored_shape,
+)
+from legacy_opt.recorded.arrays.library import check_level
+from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
+from legacy_opt.recorded.jax.updates import Rows, updated
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
+
+__all__ = ["JaxOptimizer", "Rows", "State"]
+
+
+class State(NamedTuple):
+    """The state of an optimizer; see `JaxOptimizer`.
+
+    Attributes:
+      count: the number of completed steps.
+      hyperparams: a dict from names to scalars. Values that are not from schedules may be changed
+        between steps.
+      shared: a dict from names of shared variables to scalars.
+      slots: a dict from names of slots to trees as the parameters, with None where a parameter does
+        not have the slot.
+    """
+
+    count: Any
+    hyperparams: Dict[str, Any]
+    shared: Dict[str, Any]
+    slots: Dict[str, Any]
+
+
+class JaxOptimizer:
+    """An optimizer of JAX arrays. Its functions are pure, and can be compiled by `jax.jit`.
+
+    The parameters are any tree (pytree) of arrays of the record's dtype. If the record is for
+    variables of certain names, these are the keys of the path to a parameter, joined by "/".
+
+    Example::
+
+        import jax
+        import jax.numpy as jnp
+        from legacy_opt import recorded
+        from legacy_opt.recorded.jax import JaxOptimizer
+
+        params = {"w": jnp.array([1.0, 2.0])}
+        optimizer = JaxOptimizer(recorded.load("LazyAdamOptimizer"), learning_rate=0.01)
+        state = optimizer.init(params)
+        step = jax.jit(optimizer.step)
+        params, state = step(params, state, {"w": jnp.array([0.1, 0.2])})
+
+    Args:
+      record: the `Record`.
+      level: "exact" or "fast".
+      **hyperparameters: other values of hyperparameters: numbers, or functions of the number of
+        completed steps, such as schedules of optax.
+
+    Raises:
+      RecordError: a hyperparameter is unknown or has no value, or the record needs numbers of 64
+        bits, and `jax_enable_x64` is not set.
+      ValueError: `level` is unknown.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        level: str = "exact",
+        **hyperparameters: Union[float, Callable[[Any], Any]],
+    ) -> None:
+        check_level(level)
+        check_x64(record, level)
+        self.record = record
+        self._level = level
+        self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
+        self._numbers = given_hyperparameters(record, hyperparameters, functions=True)
+
+    def init(self, params: Any) -> State:
+        """Returns the initial state.
+
+        Raises:
+          RecordError: the record does not fit a parameter.
+        """
+        leaves, tree = leaves_of(params)
+        count = jnp.zeros((), dtype_of("int64"))
+        values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
+        record = started(self.record, values)
+        groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
+        names = sorted({name for group in self.record.groups for name in group.slots})
+        slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
+        shared = {
+            name: jnp.asarray(scalar.value, dtype_of(scalar.dtype))
+            for name, scalar in record.shared.items()
+        }
+        return State(count, self._hyperparams(values, count), shared, slots)
+
+    def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
+        """Yields a slot for each parameter."""
+        for group, (_, value) in zip(groups, leaves):
+            slot = group.slots.get(name)
+            yield slot and jnp.full(
+                stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
+            )
+
+    def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
+        """Returns the new parameters and the new state.
+
+        In a compiled function, ``donate_argnums=(0, 1)`` spares copies of large tables.
+
+        Args:
+          params: the parameters.
+          state: the state, of `init` or `step`.
+          gradients: a tree as the parameters, of arrays, `Rows`, and None for no gradient. If the
+            record clips gradients by their global norm, the squares are added in the order of
+            `jax.tree.leaves`: that of sorted names in a dict, but not in an OrderedDict.
+
+        Raises:
+          RecordError: the record has no update for such a gradient, or the gradient does not have
+            the parameter's shape and dtype.
+        """
+        return self.stepped(params, state, gradients, updated, lambda value: value)
+
+    def update_rows(self, table: Any, state: State, ids: Any, values: Any) -> Tuple[Any, State]:
+        """Updates rows of one table; returns the new table and its new state.
+
+        Example::
+
+            state = optimizer.init(table)
+            table, state = jax.jit(optimizer.update_rows)(table, state, ids, values)
+
+        Args:
+          table: the table, or a tree with nothing else, such as ``{name: table}``.
+          state: the state of this table alone.
+          ids: see `Rows`.
+          values: see `Rows`.
+        """
+        gradients = jax.tree.structure(table).unflatten([Rows(ids, values)])
+        return self.step(table, state, gradients)
+
+    def stepped(
+        self,
+        params: Any,
+        state: State,
+        gradients: Any,
+        update: Callable[..., Tuple[Any, Dict[str, Any]]],
+        unchanged: Callable[[Any], Any],
+    ) -> Tuple[Any, State]:
+        """Returns a tree of the results of a function for each parameter, and the new state.
+
+        Args:
+          params: see `step`.
+          state: see `step`.
+          gradients: see `step`.
+          update: a function such as `jax_updates.updated`.
+          unchanged: a function that returns the result for a parameter that is not updated.
+        """
+        leaves, tree = leaves_of(params)
+        slots = {name: tree.flatten_up_to(each) for name, each in state.slots.items()}
+        grads = [
+            _checked(each, name, value)
+            for each, (name, value) in zip(tree.flatten_up_to(gradients), leaves)
+        ]
+        hyperparams = self._hyperparams(state.hyperparams, state.count)
+        zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
+        library = JaxLibrary(self._level, zero)
+        inputs = {**hyperparams, **state.shared}
+        given = {name: library.array(each) for name, each in inputs.items()}
+        if self.record.global_step is not None:
+            given["global_step"] = library.cast(state.count, self.record.global_step)
+        if self.record.clipping is not None:
+            grads = self._clipped(library, grads, given[CLIP_NORM])
+        scalars = run_function(library, self.record.before, given)
+        results = []
+        for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
+            group = self.record.group_of(name, value.shape, value.dtype)
+            if gradient is None or not value.size:
+                results.append(unchanged(value))
+                continue
+            own = {slot: slots[slot][i] for slot in group.slots}
+            check_slots(name, group, value.shape, own, dtype_of)
+            result, own = update(library, group, name, value, gradient, own, scalars)
+            results.append(result)
+            for slot, new in own.items():
+                slots[slot][i] = new
+        after = run_function(library, self.record.after, given)
+        shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
+        new_slots = {name: tree.unflatten(each) for name, each in slots.items()}
+        return tree.unflatten(results), State(state.count + 1, hyperparams, shared, new_slots)
+
+    def _hyperparams(self, values: Mapping[str, Any], count: Any) -> Dict[str, Any]:
+        """Returns the hyperparameters of a step as arrays.
+
+        Raises:
+          RecordError: there are other names, or a float in place of an integer.
+        """
+        scalars = self.record.hyperparameters
+        if set(values) != set(scalars):
+            raise RecordError(f"hyperparams must be {sorted(scalars)}, got {sorted(values)}")
+        values = dict(values, **{name: each(count) for name, each in self._schedules.items()})
+        numbers = {  # those that are known; a value in a compiled function is not
+            name: float(values[name])
+            for name in self.record.nonzero
+            if not isinstance(values[name], jax.core.Tracer)
+        }
+        given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
+        for name, value in values.items():
+            is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
+            if scalars[name].dtype in INTEGERS and is_float:
+                raise RecordError(
+                    f"{name} was an integer when it was recorded, so it cannot be a float: record "
+                    "the optimizer with a float, such as 1.0"
+                )
+        arrays = {
+            name: jnp.asarray(value, dtype_of(scalars[name].dtype))
+            for name, value in values.items()
+        }
+        for name in self.record.nonzero:  # a compiled function cannot raise an error
+            has_sign = jnp.sign(values[name]) == np.sign(scalars[name].value or 0)
+            for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
+                arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
+        return arrays
+
+    def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
+        """Returns the gradients, multiplied so that their global norm is at most a limit."""
+        given = [each for each in gradients if each is not None]
+        limits = [limit] * len(given)
+        found = iter(clipping.clipped_by_global_norm(library, self.record, given, limits))
+        return [each if each is None else next(found) for each in gradients]
+
+
+def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
+    """Returns the pairs (name, array) of a tree, and its structure.
+
+    A name has the keys of the path to the array, joined by "/".
+    """
+    pairs, tree = jax.tree_util.tree_flatten_with_path(params)
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="/"), jnp.asarray(value))
+        for path, value in pairs
+    ], tree
+
+
+def _checked(gradient: Any, name: str, variable: Any) -> Any:
+    """Returns a gradient of JAX arrays that fits a variable."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        ids, values = gradient
+        if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+            # Without x64, JAX would wrap ids of 64 bits.
+            ids = np.where((ids >= 0) & (ids < 2**31), ids, -1).astype("int32")
+        gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
+    else:
+        gradient = jnp.asarray(gradient)
+    check_gradient(name, gradient, variable)
+    return gradient.in_range(variable.shape[0]) if isinstance(gradient, Rows) else gradient
+
+
+def check_x64(record: Record, level: str) -> None:
+    """Raises a RecordError if a record needs numbers of 64 bits, and JAX has none."""
+    if jax.config.jax_enable_x64:
+        return
+    reason = f"variables of {record.dtype}" if record.dtype == "float64" else None
+    if reason is None and level == "exact":
+        reason = next(_reasons_for_x64(record), None)
+    if reason is not None:
+        way_out = "" if record.dtype == "float64" else ', or pass level="fast"'
+        raise RecordError(
+            f"the record of {record.optimizer} has {reason}, and needs numbers of 64 bits: call "
+            f'jax.config.update("jax_enable_x64", True) at the start of the program{way_out}'
+        )
+
+
+def _reasons_for_x64(record: Record) -> Iterator[str]:
+    scalars = [*record.hyperparameters.values(), *record.shared.values()]
+    slots = [slot for group in record.groups for slot in group.slots.values()]
+    programs = [program for group in record.groups for program in group.programs]
+    nodes = [node for each in (record.before, record.after, *programs) for node in each.nodes]
+    if record.clipping is not None:
+        yield "clipping by the global norm"
+    for dtype in [record.global_step, *(each.dtype for each in [*scalars, *slots, *nodes])]:
+        if dtype in ("float64", "int64"):
+            yield f"numbers of {dtype}"
+    for node in nodes:
+        if node.operation in (*FUNCTIONS, *SUMS, "SoftplusGrad"):
+            yield f"the operation {node.operation}"

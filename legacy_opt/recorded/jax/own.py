@@ -1,0 +1,151 @@
+"""Translates states to optax' own optimizers, where one is the same. Needs JAX and optax."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from legacy_opt.recorded import counterparts
+from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Hyper, Rates, Setting
+from legacy_opt.recorded.records import RecordError
+from legacy_opt.recorded.state_files import SavedState, write_arrays
+from legacy_opt.recorded.writing import PathLike
+
+__all__ = ["OptaxOwn", "from_state"]
+
+
+class OptaxOwn(NamedTuple):
+    """One of optax' own optimizers, with the state of a recorded rule.
+
+    Example::
+
+        from legacy_opt.recorded import optax_own, state_files
+
+        own = optax_own.from_state(state_files.read("state.npz"))
+        print(own.grade)
+        updates, opt_state = own.transformation.update(gradients, own.opt_state, own.params)
+
+    Attributes:
+      transformation: the `optax.GradientTransformation`.
+      opt_state: its state.
+      params: a dict from names of the trained variables to arrays.
+      grade: how near its training is, for dense gradients.
+    """
+
+    transformation: Any
+    opt_state: Any
+    params: Dict[str, Any]
+    grade: Grade
+
+
+def _rms_prop(state: SavedState, hyper: Hyper) -> List[Setting]:
+    centered = any("mg" in slots for slots in state.slots.values())
+    names = "learning_rate", "decay", "epsilon", "momentum"
+    arguments: Dict[str, Any] = {name: hyper[name] for name in names}
+    slots = ["rms", "momentum", *(["mg"] if centered else [])]
+    return [Setting("RMSprop", dict(arguments, centered=centered), slots, state.global_step)]
+
+
+_SETTINGS = dict(counterparts.SETTINGS, RMSPropOptimizer=_rms_prop)
+# The names of slots in the states of optax.
+_FIELDS = {
+    "accum": "e_g",
+    "accum_update": "e_x",
+    "accumulator": "sum_of_squares",
+    "m": "mu",
+    "mg": "mu",
+    "momentum": "trace",
+    "rms": "nu",
+    "v": "nu",
+}
+
+
+def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
+    """Returns optax' own optimizer with a state, if its training is the same up to rounding.
+
+    The comparison is for dense gradients.
+
+    Args:
+      state: the state.
+      **hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: optax has no such optimizer, or its training differs: the message says by how
+        much.
+    """
+    setting, grade = counterparts.chosen(
+        state, "optax", lambda name: f"optax.{name.lower()}", _SETTINGS, _train, hyperparameters
+    )
+    return OptaxOwn(*_optimizer(state, setting), grade)
+
+
+def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
+    """Writes a state for optax' own optimizer into an `.npz` file; see `from_state`.
+
+    The names of the arrays are "params" or "opt_state" and the path of a leaf, as
+    `jax.tree_util.keystr` writes it, such as ``opt_state[0].mu['dense/kernel']``.
+
+    Args:
+      path: the file, which is complete or not written.
+      state: the state.
+      **hyperparameters: see `from_state`.
+
+    Returns:
+      The grade.
+
+    Raises:
+      RecordError: see `from_state`; or the name of the file does not end in `.npz`.
+    """
+    if not str(path).endswith(".npz"):
+        raise RecordError(f"{str(path)!r}: the name of the file must end in .npz")
+    own = from_state(state, **hyperparameters)
+    leaves = [
+        (tree + jax.tree_util.keystr(place), np.asarray(leaf))
+        for tree, value in (("params", own.params), ("opt_state", own.opt_state))
+        for place, leaf in jax.tree_util.tree_leaves_with_path(value)
+    ]
+    write_arrays(path, leaves)
+    return own.grade
+
+
+def _transformation(setting: Setting, **others: float) -> Any:
+    arguments = dict(setting.arguments, **others)
+    if "betas" in arguments:
+        arguments["b1"], arguments["b2"] = arguments.pop("betas")
+    if "epsilon" in arguments:
+        arguments["eps"] = arguments.pop("epsilon")
+    return getattr(optax, setting.name.lower())(**arguments)
+
+
+def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str, Any]]:
+    """Returns the transformation, its state, and the parameters."""
+    transformation = _transformation(setting)
+    params = {name: jnp.asarray(state.variables[name]) for name in state.slots}
+    fields: Dict[str, Any] = {
+        _FIELDS[slot]: {name: jnp.asarray(slots[slot]) for name, slots in state.slots.items()}
+        for slot in setting.slots
+    }
+    if setting.name == "RMSprop":  # its trace has the sign of updates, which are added
+        fields["trace"] = {name: -each for name, each in fields["trace"].items()}
+    fields["count"] = jnp.asarray(setting.step, jnp.int32)
+
+    def filled(part: Any) -> Any:
+        if hasattr(part, "_fields"):
+            return part._replace(**{each: fields[each] for each in part._fields if each in fields})
+        return tuple(map(filled, part)) if isinstance(part, tuple) else part
+
+    return transformation, filled(transformation.init(params)), params
+
+
+def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
+    _, opt_state, params = _optimizer(state, setting)
+    for each, rate in zip(gradients, rates):
+        transformation = _transformation(setting, learning_rate=rate)
+        grads = {name: jnp.asarray(each[name]) for name in params}
+        updates, opt_state = transformation.update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+    return {name: np.asarray(array) for name, array in params.items()}

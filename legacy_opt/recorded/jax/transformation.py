@@ -1,0 +1,90 @@
+"""Makes transformations of optax from recorded rules. Needs optax, but no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Tuple, Union
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from legacy_opt.recorded.jax import JaxOptimizer, State
+from legacy_opt.recorded.jax.updates import Rows, addend, is_subtraction
+from legacy_opt.recorded.records import Program, Record, RecordError
+
+__all__ = ["State", "from_record"]
+
+
+def from_record(
+    record: Record, level: str = "exact", **hyperparameters: Union[float, Callable[[Any], Any]]
+) -> optax.GradientTransformation:
+    """Makes a transformation whose updates change parameters by a recorded rule.
+
+    If no other transformation follows, `optax.apply_updates(params, updates)` has the bits of
+    native kernels. The state is a `State`, or part of that of `optax.chain`. Its `hyperparams` are
+    as those of `optax.inject_hyperparams`: a new value does not compile a step again.
+
+    The rules of AdagradDA, AdamW, Ftrl, MomentumW, ProximalAdagrad and ProximalGradientDescent do
+    not subtract an update from the parameter. Their updates are differences of the new and the old
+    parameter, in float64 for parameters of float32. Adding them gives the new parameter, if it is
+    zero or at least 2**-28 of the old one. With float64, there are no such updates: use
+    `JaxOptimizer`.
+
+    Example::
+
+        import jax.numpy as jnp
+        import optax
+        from legacy_opt import recorded
+        from legacy_opt.recorded.optax import from_record
+
+        params = {"w": jnp.array([1.0, 2.0])}
+        record = recorded.load("LazyAdamOptimizer")
+        optimizer = from_record(record, learning_rate=optax.cosine_decay_schedule(0.01, 100))
+        state = optimizer.init(params)
+        updates, state = optimizer.update({"w": jnp.array([0.1, 0.2])}, state, params)
+        params = optax.apply_updates(params, updates)
+
+    Args:
+      record: the `legacy_opt.recorded.Record`.
+      level: "exact" or "fast".
+      **hyperparameters: other values of hyperparameters: numbers or schedules.
+
+    Raises:
+      RecordError: see `JaxOptimizer`; or the level is "exact", and no updates have the bits.
+      ValueError: `level` is unknown.
+    """
+    optimizer = JaxOptimizer(record, level, **hyperparameters)
+    if level == "exact":
+        _check_updates(record)
+
+    def update(updates: Any, state: State, params: Any = None) -> Tuple[Any, State]:
+        if params is None:
+            raise ValueError("params is None: call update(gradients, state, params)")
+        if any(map(_is_rows, jax.tree.leaves(updates, is_leaf=_is_rows))):
+            raise RecordError("updates of optax are dense: for Rows, use JaxOptimizer.step")
+        return optimizer.stepped(params, state, updates, addend, _no_change)
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def _is_rows(x: Any) -> bool:
+    return isinstance(x, Rows)
+
+
+def _no_change(value: Any) -> Any:
+    return jnp.full_like(value, -0.0)  # adding +0 would change the sign of -0
+
+
+def _check_updates(record: Record) -> None:
+    programs = [each.dense for each in record.groups if isinstance(each.dense, Program)]
+    if all(map(is_subtraction, programs)):
+        return
+    reason = (
+        f"the rule of {record.optimizer} does not subtract an update from the parameter, and no "
+        "update has its bits"
+    )
+    way_out = 'use JaxOptimizer.step, or pass level="fast"'
+    if record.dtype == "float64":
+        raise RecordError(f"{reason}: {way_out}")
+    if not jax.config.jax_enable_x64:
+        raise RecordError(f"{reason}, except in float64: set jax_enable_x64, {way_out}")

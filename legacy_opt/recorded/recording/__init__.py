@@ -1,0 +1,376 @@
+"""Records the rules of optimizers. Needs TensorFlow.
+
+The nodes are those from which native kernels are compiled, so a record has the same bytes on each
+TensorFlow, and its results have the bits of native kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, contract
+from legacy_opt.core.global_step import NewStep
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import RowSlot, ScalarSlot
+from legacy_opt.core.types import V1Optimizer, Variable
+from legacy_opt.native.updates.acceleration import accelerate
+from legacy_opt.programs import scalars as step_scalars
+from legacy_opt.programs.formulas import level_of
+from legacy_opt.programs.operations import FLOATS
+from legacy_opt.programs.optimizers import formulas_of, may_have_kernels
+from legacy_opt.programs.program import UnsupportedError
+from legacy_opt.programs.trace import trace_scalars
+from legacy_opt.programs.weight_decay import DecayedFormulas
+from legacy_opt.recorded import records
+from legacy_opt.recorded.recording import followed
+from legacy_opt.recorded.recording.constructors import Constructor
+from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
+from legacy_opt.recorded.traced import LEVELS, function_of, program_of
+from legacy_opt.wrappers.gradient_clipping import ClipByGlobalNormOptimizer
+
+v1 = tf.compat.v1
+# One shape for each number of axes that may make a difference; the last stands for more axes.
+_SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
+# Arguments of methods that get a variable or its name.
+_OF_VARIABLES = {"variable", "var", "handle", "variable_name", "param_name", "param"}
+_NO_ROWS = "a variable without axes has no rows"
+
+
+def record(
+    optimizer: V1Optimizer,
+    variables: Optional[Mapping[str, Sequence[int]]],
+    dtype: Any,
+    decay_var_list: Optional[Collection[str]] = None,
+) -> Record:
+    """See `legacy_opt.recorded.record`."""
+    if not isinstance(optimizer, V1Optimizer):
+        raise RecordError(
+            f"record takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
+            f"{type(optimizer).__name__}"
+        )
+    contract.check("record", optimizer, RecordError)
+    if type(optimizer) is ClipByGlobalNormOptimizer:
+        return _with_clipping(
+            record(optimizer.wrapped[0], variables, dtype, decay_var_list), optimizer
+        )
+    name = type(optimizer).__name__
+    dtype = tf.as_dtype(dtype)
+    if dtype.name not in FLOATS:
+        raise RecordError(f"dtype: records are for {' and '.join(FLOATS)}, got {dtype.name}")
+    if variables is not None and not variables:
+        raise RecordError("variables is empty: pass None for variables of any name and shape")
+    reason = _why_names_matter(optimizer)
+    if variables is None and reason:
+        raise RecordError(
+            f"{name} may treat variables by their names, because of {reason}: pass variables, a "
+            "dict from names to shapes"
+        )
+    _check_decay(optimizer, variables, decay_var_list)
+    shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
+
+    def traced(changed: Mapping[str, Any]) -> Record:
+        some = {key: shapes[key] for key in map(_variable_of, found.groups)}
+        with tf.Graph().as_default():
+            values = constructor.attributes({attributes[key]: changed[key] for key in changed})
+            other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
+            return other.record(name, tuple(other.groups()))
+
+    try:
+        with tf.Graph().as_default():
+            recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
+            groups = recorder.groups()
+            found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
+            attributes = {key: each[2] for key, each in recorder.given.hyperparameters.items()}
+            constructor = Constructor(optimizer, attributes.values())
+        unknown = [key for key, each in attributes.items() if each in constructor.unknown]
+        is_quick = not contract.is_of_user(type(optimizer))
+        found = followed.found(found, traced, unknown, is_quick)
+        if variables is None:
+            _check_other_variables(optimizer, dtype, groups)
+    # The optimizer's own code may raise them, too.
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise RecordError(f"{name} cannot be recorded: {error}") from error
+    return found
+
+
+def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Record:
+    """Returns the record of an optimizer that clips gradients by their global norm before."""
+    if records.CLIP_NORM in {*found.hyperparameters, *found.shared} or found.clipping:
+        raise RecordError(
+            f"{found.optimizer} cannot be recorded: it has a hyperparameter {records.CLIP_NORM!r} "
+            "of its own"
+        )
+    limit = Scalar(found.dtype, step_scalars.number(optimizer._clip_norm, found.dtype))
+    return found._replace(
+        hyperparameters={**found.hyperparameters, records.CLIP_NORM: limit},
+        clipping=records.SUMMED_ROWS if optimizer._sum_duplicates else records.ROWS,
+    )
+
+
+def _check_decay(
+    optimizer: V1Optimizer,
+    variables: Optional[Mapping[str, Any]],
+    decay_var_list: Optional[Collection[str]],
+) -> None:
+    """Raises a RecordError if `decay_var_list` has no meaning."""
+    if decay_var_list is None:
+        return
+    if not hasattr(optimizer, "decaying_only"):
+        raise RecordError(f"decay_var_list: {type(optimizer).__name__} has no such list")
+    unknown = sorted(set(decay_var_list) - set(variables or ()))
+    if unknown or isinstance(decay_var_list, str):
+        raise RecordError(f"decay_var_list: pass names of `variables`, got {decay_var_list!r}")
+
+
+def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[Group]) -> None:
+    """Raises an UnsupportedError if variables of other shapes or ranks are updated otherwise."""
+    probes = [[[size + 2 for size in shape] for shape in _SHAPES]]
+    if contract.is_of_user(type(optimizer)):
+        probes.append([[1] * len(shape) for shape in _SHAPES] + [[2, 3, 2, 3, 2]])
+    for shapes in probes:
+        named = {f"rank_{len(shape)}": shape for shape in shapes}
+        with tf.Graph().as_default():
+            found = _Recorder(_copy(optimizer), named, dtype).groups()
+        for group, shape in zip(found, shapes):
+            if group[2:] != groups[min(len(shape), len(groups) - 1)][2:]:
+                raise UnsupportedError(
+                    "the rule depends on the shape of the variable: pass variables, a dict from "
+                    "names to shapes"
+                )
+
+
+def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
+    """Returns the method or attribute by which an optimizer may look at names of variables."""
+    classes = type(optimizer).__mro__
+    for owner in (optimizer, *filter(contract.is_of_user, classes)):
+        for name in vars(owner):  # an override may call its arguments otherwise
+            codes = [getattr(vars(each).get(name), "__code__", None) for each in classes]
+            names = [each.co_varnames[: each.co_argcount] for each in codes if each]
+            if name == "_create_slots" or any(map(_OF_VARIABLES.intersection, names)):
+                return f"its method {name}"
+    for name, value in vars(optimizer).items():
+        texts = value if isinstance(value, (list, tuple, set, frozenset)) else ()
+        is_other = name in ("_hyperparameter_names", "full_precision")
+        if any(isinstance(each, str) for each in texts) and not is_other:
+            return name
+    return None
+
+
+def _variable_of(group: Group) -> str:
+    """Returns the name of one of the variables for which a group was recorded."""
+    _, high = group.ranks or (0, None)
+    return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
+
+
+def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
+    """Returns a copy with some other attributes, no slots, and updates that may be native kernels.
+
+    Raises:
+      UnsupportedError: the optimizer has no rule.
+    """
+    if getattr(optimizer, "wrapped", ()):
+        raise UnsupportedError("it is a wrapper: record the optimizer inside it")
+    clean = copy.copy(optimizer)
+    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={}, **changed)
+    if hasattr(clean, "_decays_at_zero"):
+        clean._decays_at_zero = True
+    step = getattr(clean, "_global_step", None)
+    has_step = argument_checks.is_tensor_like(step)
+    new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
+    if has_step:
+        clean._global_step = new_step
+    for attribute, value in vars(clean).items():
+        # A tensor belongs to another graph. As a hyperparameter, it has no value in the record.
+        is_scalar = argument_checks.is_tensor_like(value) and value.shape.rank in (0, None)
+        if is_scalar and attribute != "_global_step":
+            setattr(clean, attribute, v1.placeholder(value.dtype.base_dtype, []))
+        elif callable(value) and not isinstance(clean, RuleOptimizer):
+            setattr(clean, attribute, lambda: v1.placeholder(tf.float32, []))
+    if isinstance(clean, RuleOptimizer):
+        clean._new_steps = NewStep()
+    if not may_have_kernels(type(clean)):
+        try:
+            clean = accelerate(clean)
+        except TypeError as error:
+            raise UnsupportedError(str(error)) from None
+    return clean
+
+
+def _new_step(dtype: Any) -> Variable:
+    """Creates the global step of the default graph."""
+    return v1.get_variable(
+        "global_step",
+        [],
+        dtype,
+        v1.zeros_initializer(dtype),
+        trainable=False,
+        use_resource=True,
+        collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+    )
+
+
+class _Recorder:
+    """Records an optimizer in the default graph."""
+
+    def __init__(
+        self,
+        optimizer: V1Optimizer,
+        shapes: Mapping[str, Sequence[int]],
+        dtype: Any,
+        decay_var_list: Optional[Collection[str]] = None,
+        has_numbers: bool = True,
+    ) -> None:
+        self._optimizer = optimizer
+        self._dtype = dtype
+        self._variables = {
+            name: v1.get_variable(name, shape, dtype, use_resource=True)
+            for name, shape in shapes.items()
+        }
+        optimizer._create_slots(list(self._variables.values()))
+        if not has_numbers:  # the nodes do not contain numbers that `unrounded` computes in Python
+            optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
+        optimizer._prepare()
+        self._formulas = formulas_of(optimizer)
+        self.given = step_scalars.given(step_scalars.parts_of(self._formulas))
+        if not has_numbers and isinstance(self._formulas, DecayedFormulas):
+            optimizer._weight_decay = optimizer._weight_decay_tensor
+        self._decay_var_list = decay_var_list
+        self._initial = self._initial_values()
+
+    def _initial_values(self) -> Dict[str, np.ndarray]:
+        """Returns the initial values of all slots and shared variables, by their names."""
+        own = {variable.op.name for variable in self._variables.values()}
+        found = [each for each in v1.global_variables() if each.op.name not in own]
+        with v1.Session() as session:
+            session.run(v1.variables_initializer(found))
+            return dict(zip([each.op.name for each in found], session.run(found)))
+
+    def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
+        """Returns the record."""
+        parts, given = step_scalars.parts_of(self._formulas), self.given
+        tensors = {key: each[0] for key, each in given.hyperparameters.items()}
+        tensors.update(given.shared)
+        dtypes = {key: each.dtype.base_dtype.name for key, each in tensors.items()}
+        if given.global_step is not None:
+            dtypes["global_step"] = given.global_step
+        before = trace_scalars(dtypes, lambda its: step_scalars.before(parts, its, self._dtype))
+        after = trace_scalars(dtypes, lambda its: step_scalars.after(parts, its))
+        hyperparameters = {
+            key: Scalar(dtypes[key], step_scalars.number(value, dtypes[key]))
+            for key, (_, value, _) in given.hyperparameters.items()
+        }
+        shared = {
+            key: Scalar(dtypes[key], _only_value(key, self._initial[variable.op.name]))
+            for key, variable in given.shared.items()
+        }
+        return Record(
+            name,
+            self._dtype.name,
+            given.global_step,
+            hyperparameters,
+            shared,
+            function_of(before),
+            function_of(after),
+            groups,
+        )
+
+    def groups(self) -> List[Group]:
+        """Returns a group for each variable."""
+        if self._decay_var_list is None:
+            return self._groups()
+        # An empty list would mean all variables.
+        known = [name for name in self._decay_var_list if name in self._variables]
+        decayed = [self._variables[name] for name in known] or [v1.Variable(0.0)]
+        with self._optimizer.decaying_only(decayed):
+            return self._groups()
+
+    def _groups(self) -> List[Group]:
+        found = []
+        for name, variable in self._variables.items():
+            rank = variable.shape.rank
+            sparse = self._program(variable, True) if rank else _NO_ROWS
+            dense = self._program(variable, False)
+            if isinstance(dense, str) and isinstance(sparse, str):
+                raise UnsupportedError(dense)
+            slots, first = self._slots(variable), None
+            if rank and self._formulas.must_wait(variable):
+                formula = self._formulas.decay_of_rows(variable)
+                first = program_of(formula.program(), by_rows=True)
+            variables = {name: tuple(variable.shape.as_list())}
+            found.append(Group(variables, None, slots, dense, sparse, first))
+        return found
+
+    def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
+        try:
+            formula = self._formulas.formula_of(variable, is_sparse)
+            return program_of(formula.program(), formula.by_rows)
+        except UnsupportedError as error:
+            return str(error)
+
+    def _slots(self, variable: Variable) -> Dict[str, Slot]:
+        slots = {}
+        for name, layout in self._formulas.slot_layouts(variable).items():
+            slot = self._optimizer.get_slot(variable, name)
+            slots[name] = Slot(
+                _layout_name(layout, variable),
+                slot.dtype.base_dtype.name,
+                _only_value(slot.op.name, self._initial[slot.op.name]),
+                slot.op.name[len(variable.op.name) + 1 :],
+            )
+        return slots
+
+
+def _by_name(groups: Sequence[Group]) -> List[Group]:
+    """Joins the groups of variables that are updated in the same way."""
+    found: List[Group] = []
+    for group in groups:
+        for i, each in enumerate(found):
+            if each[2:] == group[2:]:
+                found[i] = each._replace(variables={**each.variables, **group.variables})
+                break
+        else:
+            found.append(group)
+    return found
+
+
+def _by_rank(groups: Sequence[Group]) -> List[Group]:
+    """Joins neighbouring groups, one for each number of axes, and drops the names."""
+    found: List[Group] = []
+    for rank, group in enumerate(groups):
+        group = group._replace(variables=None, ranks=(rank, rank))
+        if found:
+            last = found[-1]
+            if last.sparse == _NO_ROWS:
+                last = last._replace(sparse=group.sparse, first=group.first)
+            if last[2:] == group[2:]:
+                found[-1] = last._replace(ranks=(last.ranks[0], rank))
+                continue
+        found.append(group)
+    found[-1] = found[-1]._replace(ranks=(found[-1].ranks[0], None))
+    return found
+
+
+def _layout_name(layout: Any, variable: Variable) -> str:
+    if getattr(layout, "is_flat_element", False):
+        return records.FLAT_ROW if isinstance(layout, RowSlot) else records.FLAT
+    if isinstance(layout, ScalarSlot):
+        return records.SCALAR
+    if isinstance(layout, RowSlot):
+        return records.ROW
+    return LEVELS[level_of(layout, variable, by_rows=False)]
+
+
+def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:
+    """Returns the value of all elements.
+
+    Raises:
+      UnsupportedError: the elements differ.
+    """
+    array = np.asarray(array)
+    if not np.all(array == array.flat[0]):
+        raise UnsupportedError(f"the initial values of {name!r} differ")
+    return array.flat[0].item()

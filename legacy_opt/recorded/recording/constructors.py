@@ -1,0 +1,90 @@
+"""Finds what the constructors of users' classes compute from values of hyperparameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Set
+
+import numpy as np
+
+from legacy_opt.core import contract
+from legacy_opt.core.types import V1Optimizer
+from legacy_opt.programs.attributes import same
+from legacy_opt.recorded.recording.followed import Refused
+
+_PLAIN = (bool, int, float, str, list, tuple, dict, set, type(None), np.ndarray, np.generic)
+
+
+class Constructor:
+    """The constructor of an optimizer, whose arguments have the names of attributes.
+
+    Args:
+      optimizer: the optimizer.
+      hyperparameters: the attributes that are hyperparameters.
+
+    Attributes:
+      unknown: those of which other attributes may be functions that are not known.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, hyperparameters: Collection[str]) -> None:
+        self._optimizer = optimizer
+        self._arguments: Set[str] = set()
+        self.unknown: Set[str] = set()
+        classes = type(optimizer).__mro__
+        if not contract.is_of_user(next(each for each in classes if "__init__" in vars(each))):
+            return
+        parameters = inspect.signature(type(optimizer)).parameters
+        self._arguments.update(parameters)
+        named = {each for each in hyperparameters if self._argument(each) in parameters}
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            self._arguments.update(map(self._argument, hyperparameters))
+        methods = [m for c in classes if not contract.is_of_user(c) for m in vars(c).values()]
+        codes = [getattr(getattr(m, "__wrapped__", m), "__code__", None) for m in methods]
+        own = {name for code in codes if code for name in code.co_names}  # of the bases
+        others = {name for name in vars(optimizer) if name[:6] != "_self_"}  # of checkpoints
+        others.difference_update(own, hyperparameters)
+        if not self._reproduces(others.union(hyperparameters)):
+            self._arguments.clear()
+            self.unknown = set(hyperparameters) if others else named
+        elif others:
+            self.unknown = set(hyperparameters).difference(self._passed(hyperparameters))
+
+    def attributes(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns changed attributes with those that follow; raises `Refused`."""
+        passed = {name: changed[name] for name in self._passed(changed)}
+        found = {name: each for name, each in changed.items() if name not in passed}
+        if passed:
+            try:
+                before, after = self._made({}), self._made(passed)
+            except Exception as error:  # whatever the constructor raises
+                raise Refused from error
+            old = {name: each for name, each in after.items() if same(each, before.get(name))}
+            found.update((name, each) for name, each in after.items() if name not in old)
+        return found
+
+    def _argument(self, attribute: str) -> str:
+        name = attribute.lstrip("_")
+        return "learning_rate" if name == "lr" and name not in self._arguments else name
+
+    def _passed(self, attributes: Iterable[str]) -> List[str]:
+        return [each for each in attributes if self._argument(each) in self._arguments]
+
+    def _made(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the attributes that the constructor makes, given attributes as arguments."""
+        attributes = {**vars(self._optimizer), **changed}
+        given = {self._argument(name): value for name, value in attributes.items()}
+        names = self._arguments.intersection(given)
+        return vars(type(self._optimizer)(**{name: given[name] for name in names}))
+
+    def _reproduces(self, names: Collection[str]) -> bool:
+        """Whether the constructor makes the values that attributes have now."""
+        now = {name: each for name, each in vars(self._optimizer).items() if name in names}
+        try:
+            made = self._made({})
+        except Exception:  # an argument is unknown
+            return False
+        return now.keys() <= made.keys() and all(
+            same(each, made[name])  # a record shows whether other objects are alike
+            for name, each in now.items()
+            if isinstance(each, _PLAIN) or isinstance(made[name], _PLAIN)
+        )

@@ -1,0 +1,173 @@
+"""Finds which hyperparameters a record follows, and which are frozen in it.
+
+A rule may use the value of a hyperparameter in Python, as in `if self._momentum > 0` or
+`self._learning_rate * grad`; then the value is part of the nodes, or of another value. To find
+this, the rule is traced again with other values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any, Callable, Collection, Dict, Mapping, Set
+
+import numpy as np
+
+from legacy_opt.programs.operations import INTEGERS
+from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
+
+
+class Refused(Exception):
+    """An optimizer refuses values of its hyperparameters."""
+
+
+def found(
+    record: Record,
+    traced: Callable[[Mapping[str, Any]], Record],
+    unknown: Collection[str] = (),
+    is_quick: bool = False,
+) -> Record:
+    """Returns a record that says which hyperparameters it follows.
+
+    Args:
+      record: the record.
+      traced: a function that takes other values of hyperparameters, and records again, without
+        numbers that are computed in Python only to lose no digits; or raises `Refused`.
+      unknown: hyperparameters that are not followed if they have a number.
+      is_quick: whether no change hides another, so that a change of all values shows each.
+
+    Raises:
+      RecordError: a hyperparameter that was no number decides something in Python.
+    """
+    hyper, before = record.hyperparameters, traced({})
+    initial: Dict[str, str] = {}
+    others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
+    numbers = {name for name in hyper if hyper[name].value is not None}
+    decided, nonzero = numbers.intersection(unknown), set()
+
+    def decides(changed: Mapping[str, Any]) -> bool:
+        """Whether a record with other values differs by more than these values."""
+        try:
+            after = traced(changed)
+        except Exception as error:  # whatever the rule's own code raises
+            if isinstance(error, Refused):
+                raise
+            return True
+        learns = changed.items() <= others.items()  # no two of these values are equal
+        follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
+        if after != _with_values(before, changed, follows):
+            return True
+        initial.update(follows)
+        return False
+
+    for factor, summand in (1, 0), (8, 0), (0, 1), (0, 2), (0, 0), (-1, 0):
+        changed = {
+            name: type(each)(factor * each + summand)
+            for name, each in others.items()
+            if name not in decided | nonzero and (factor == 1 or name in numbers)
+        }
+        found = _deciding(changed, decides, is_quick)
+        (decided if factor > 0 or summand else nonzero).update(found)
+    for name in decided - numbers:
+        raise RecordError(
+            f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
+            "something by it, or computes another value from it: pass a number"
+        )
+    initial = {name: each for name, each in initial.items() if each not in decided}
+    nonzero_names = tuple(name for name in hyper if name in nonzero)
+    return _settled(record._replace(nonzero=nonzero_names, initial=initial), decided)
+
+
+def _deciding(
+    changed: Mapping[str, Any], decides: Callable[[Mapping[str, Any]], bool], is_quick: bool
+) -> Set[str]:
+    """Returns the names of those that decide alone, of the others those in pairs, or else all."""
+    found: Set[str] = set()
+    refused: Set[str] = set()
+    for size in (1, 2, len(changed)):
+        left = {name: changed[name] for name in changed if name not in found | refused}
+        with contextlib.suppress(Refused):
+            if (size > 1 or is_quick) and not decides(left):
+                break
+        for some in itertools.combinations(left, min(size, len(left))):
+            try:
+                found.update(some if decides({name: left[name] for name in some}) else ())
+            except Refused:
+                refused.update(some if size == 1 else ())
+    return found
+
+
+def _equal_twice(before: Record, after: Record, changed: Mapping[str, Any]) -> Dict[str, str]:
+    """Returns the initial values that are equal to a hyperparameter before and after a change."""
+    found: Dict[str, str] = {}
+    for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
+        for hyper, value in changed.items():
+            its_dtype, recorded = before.hyperparameters[hyper]
+            was_equal = recorded is None or recorded == np.array(old, its_dtype)
+            if start != old and start == np.array(value, dtype) and was_equal:
+                found.setdefault(name, hyper)
+    return found
+
+
+def _with_values(record: Record, changed: Mapping[str, Any], follows: Mapping[str, str]) -> Record:
+    """Returns a record with other hyperparameters, and the initial values that follow them."""
+    hyper = dict(record.hyperparameters)
+    for name, value in changed.items():
+        hyper[name] = hyper[name]._replace(value=np.array(value, hyper[name].dtype).item())
+    starts = {
+        name: np.array(changed[follows[name]], dtype).item()
+        for name, _, dtype in record.starts
+        if follows.get(name) in changed
+    }
+    return record._replace(hyperparameters=hyper).with_starts(starts)
+
+
+def _other(dtype: str, value: Any, i: int) -> Any:
+    """Returns another value of a hyperparameter, the i-th, which differs from the others."""
+    other = (value or 0) + 2 + i if dtype in INTEGERS else (value or 1.0) * (0.5 + i / 64)
+    return other if dtype in ("float32", "int32") else np.dtype(dtype).type(other)
+
+
+def _settled(record: Record, decided: Collection[str]) -> Record:
+    """Returns a record whose `hyperparameters` are only those that it follows.
+
+    Args:
+      record: a record that may compute scalars which no program reads.
+      decided: the names of hyperparameters that become constants.
+    """
+    hyper = record.hyperparameters
+    scalars = _read(*[program for group in record.groups for program in group.programs])
+    constants = {name: hyper[name].value for name in decided}
+    before = _needed(record.before, scalars, constants)
+    after = _needed(record.after, record.after.results, constants)
+    read = {*_read(before, after), *record.initial.values()}
+    return record._replace(
+        hyperparameters={name: each for name, each in hyper.items() if name in read},
+        before=before,
+        after=after,
+        fixed={name: each for name, each in hyper.items() if name not in read},
+        nonzero=tuple(name for name in record.nonzero if name in read),
+    )
+
+
+def _read(*functions: Any) -> Set[Any]:
+    """Returns the names of the scalars that functions or programs read."""
+    inputs = [node.detail for each in functions for node in each.nodes if node.operation == "Input"]
+    return {name for kind, name in inputs if kind == NUMBER}
+
+
+def _needed(function: Function, names: Collection[str], constants: Mapping[str, Any]) -> Function:
+    """Returns a function with some of the results, in which some inputs are constants."""
+    results = {name: each for name, each in function.results.items() if name in names}
+    needed = set(results.values())
+    for number in reversed(range(len(function.nodes))):
+        needed.update(function.nodes[number].inputs if number in needed else ())
+    places = {old: new for new, old in enumerate(sorted(needed))}
+
+    def moved(node: Node) -> Node:
+        if node.operation == "Input" and node.detail[1] in constants:
+            node = node._replace(operation="Const", detail=constants[node.detail[1]])
+        return node._replace(inputs=tuple(places[each] for each in node.inputs))
+
+    nodes = tuple(moved(function.nodes[old]) for old in places)
+    return Function(nodes, {name: places[each] for name, each in results.items()})

@@ -1,0 +1,377 @@
+"""Trains PyTorch parameters with a recorded rule. Needs PyTorch, but no TensorFlow.
+
+There are three levels. "native" runs native kernels (`legacy-opt docs native`) on parameters in the
+memory of the processor, in place. "exact" computes the same bits with PyTorch: square roots,
+elementary functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the
+results then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch
+after `torch.set_flush_denormal(True)`.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+import torch
+
+from legacy_opt.recorded.arrays import clipping, in_place
+from legacy_opt.recorded.arrays.interpreter import (
+    check_array,
+    check_slots,
+    given_hyperparameters,
+    program_for,
+    run_function,
+    started,
+    stored_shape,
+)
+from legacy_opt.recorded.arrays.library import LEVELS, check_level
+from legacy_opt.recorded.native import Kernels
+from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError, Scalar
+from legacy_opt.recorded.torch.library import TorchLibrary
+
+__all__ = ["RecordedOptimizer"]
+
+# PyTorch's learning rate schedules change this value of a parameter group.
+_RATE, _NAME_OF_RATE = "learning_rate", "lr"
+# Keys of parameter groups that have another meaning; those that a saved group may lack.
+_RESERVED = {"params", "param_names", "axes", "global_step", "initial_lr"}
+_OPTIONAL = {"param_names", "initial_lr"}
+
+
+class RecordedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose update is a recorded rule.
+
+    Parameter groups may have the record's hyperparameters as keys (`lr` is the `learning_rate`),
+    and `axes`: a permutation, if the TensorFlow variable is ``parameter.permute(axes)``, as for the
+    weight of a Linear layer (1, 0). Sparse gradients update only the rows that they touch, if the
+    optimizer did so in TensorFlow.
+
+    Example::
+
+        import torch
+        from legacy_opt import recorded
+        from legacy_opt.recorded.torch import RecordedOptimizer
+
+        model = torch.nn.Linear(3, 2)
+        record = recorded.load("LazyAdamOptimizer")
+        optimizer = RecordedOptimizer(model.parameters(), record, learning_rate=0.01)
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+
+    Args:
+      params: parameters, pairs (name, parameter), or dicts of parameter groups, as in PyTorch. If
+        the record is for variables of certain names, the names are necessary.
+      record: the `legacy_opt.recorded.Record`.
+      level: "exact", "fast" or "native".
+      **hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: the record does not fit a parameter, or a hyperparameter has no value.
+      ValueError: `level` is unknown.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        record: Record,
+        level: str = "exact",
+        **hyperparameters: Any,
+    ) -> None:
+        check_level(level, (*LEVELS, "native"))
+        self.record = record
+        self._library = TorchLibrary("fast" if level == "fast" else "exact")
+        self._kernels = Kernels(record.dtype) if level == "native" else None
+        values = given_hyperparameters(record, hyperparameters)
+        for name in {*values, *record.shared} & _RESERVED:
+            raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
+        defaults = {self._key(name): value for name, value in values.items()}
+        super().__init__(params, dict(defaults, axes=None))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # PyTorch copies and pickles only its own attributes.
+        state = dict(super().__getstate__(), record=self.record, _library=self._library)
+        return dict(state, _kernels=None if self._kernels is None else self._kernels.fresh())
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Adds a parameter group; see `torch.optim.Optimizer`.
+
+        A later group goes on with the step and the shared variables of the first.
+
+        Raises:
+          RecordError: the record does not fit a parameter, a parameter or a name occurs twice, or
+            the group has another key than hyperparameters which the record follows (the rate is
+            "lr"). Nothing has been added.
+        """
+        if _RATE in param_group and self._key(_RATE) != _RATE:
+            raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
+        known = {*_RESERVED, *self.record.shared, *map(self._key, self.record.hyperparameters)}
+        others = {key: value for key, value in param_group.items() if key not in known}
+        values = self._values({**self.defaults, **param_group})
+        given_hyperparameters(self.record, {**values, **others})
+        super().add_param_group(param_group)
+        try:
+            self._check_and_start(self.param_groups[-1])
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _check_and_start(self, group: Dict[str, Any]) -> None:
+        if len(set(group["params"])) < len(group["params"]):  # PyTorch only warns
+            raise RecordError("a parameter occurs twice in a parameter group")
+        # Tensors, because torch.compile would compile the step again for each number.
+        for name, start in self._starts(group).items():
+            group.setdefault(name, start)
+        for name, parameter in named(group):
+            its_group = self._group_of(name, parameter, group["axes"])
+            if self._kernels is not None:
+                if parameter.device.type != "cpu":
+                    raise RecordError(f"native kernels cannot train on {parameter.device}")
+                self._kernels.compile(its_group)
+        names = [name for each in self.param_groups for name, _ in named(each)]
+        for name, count in collections.Counter(names).items():
+            if count > 1 and name is not None:
+                raise RecordError(f"two parameters have the name {name!r}")
+
+    def _starts(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the step and the shared variables with which a parameter group begins."""
+        first = self.param_groups[0]
+        own, of_first = (started(self.record, self._values(each)).shared for each in (group, first))
+        if first.get("global_step", 0) > 0:
+            if own != of_first:
+                raise RecordError(
+                    "a parameter group that is added after steps must have the betas and initial "
+                    "values of the first group"
+                )
+            return {name: first[name].clone() for name in ("global_step", *own)}
+        scalars = {"global_step": Scalar("int64", 0), **own}
+        return {
+            name: self._library.constant(each.value, each.dtype) for name, each in scalars.items()
+        }
+
+    def _key(self, name: str) -> str:
+        """Returns the key of a hyperparameter in parameter groups."""
+        is_rate = name == _RATE and _NAME_OF_RATE not in self.record.hyperparameters
+        return _NAME_OF_RATE if is_rate else name
+
+    def _values(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the values of the hyperparameters in a parameter group."""
+        return {name: group[self._key(name)] for name in self.record.hyperparameters}
+
+    def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
+        dtype = str(parameter.dtype).rpartition(".")[2]
+        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Performs one step; see `torch.optim.Optimizer`."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        updates = [
+            [
+                self._update_of(name, parameter, group["axes"])
+                for name, parameter in named(group)
+                if parameter.grad is not None
+            ]
+            for group in self.param_groups
+        ]
+        given = [self._given(group) for group in self.param_groups]
+        if self.record.clipping is not None:
+            updates = self._clipped(updates, given)
+        for group, its_given, its_updates in zip(self.param_groups, given, updates):
+            scalars = run_function(self._library, self.record.before, its_given)
+            for update in its_updates:
+                self._apply(update, scalars)
+            after = run_function(self._library, self.record.after, its_given)
+            for name, value in after.items():
+                group[name].copy_(value)
+            group["global_step"].add_(1)
+        return loss
+
+    def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        record = self.record
+        fixed = {name: group[name] for name in record.fixed if name in group}
+        given_hyperparameters(record, {**self._values(group), **fixed})
+        scalars = {**record.hyperparameters, **record.shared}
+        dtypes = {name: scalar.dtype for name, scalar in scalars.items()}
+        if record.global_step is not None:
+            dtypes["global_step"] = record.global_step
+        return {name: self._scalar(group[self._key(name)], dtypes[name]) for name in dtypes}
+
+    def _scalar(self, value: Any, dtype: str) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return self._library.constant(value, dtype)
+        return self._library.cast(value.clone(), dtype)  # the step changes shared variables
+
+    def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
+        """Returns the slots of a parameter, a dict from names to tensors; creates them if needed.
+
+        The slots have the axes of the TensorFlow variable.
+        """
+        state = self.state[parameter]
+        if not state:
+            ((axes, its_name, values),) = [
+                (group["axes"], each_name, self._values(group))
+                for group in self.param_groups
+                for each_name, each in named(group)
+                if each is parameter
+            ]
+            name, shape = name or its_name or "a parameter", _shape(parameter, axes)
+            group = started(self.record, values).group_of(name, shape)
+            for slot_name, slot in group.slots.items():
+                state[slot_name] = torch.full(
+                    stored_shape(slot.layout, shape),
+                    slot.initial,
+                    dtype=getattr(torch, slot.dtype),
+                    device=parameter.device,
+                )
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Restores the state; see `torch.optim.Optimizer`.
+
+        Raises:
+          RecordError: it is the state of another optimizer, or of parameters of other shapes.
+            Nothing has been changed.
+        """
+        loaded = {}
+        for group, saved in zip(self.param_groups, state_dict["param_groups"]):
+            missing = sorted(set(group) - set(saved) - _OPTIONAL)
+            for (name, parameter), number in zip(named(group), saved["params"]):
+                its_group = self._group_of(name, parameter, group["axes"])
+                found = state_dict["state"].get(number, {})
+                missing += sorted(set(its_group.slots) ^ set(found)) if found else []
+                if found and not missing:
+                    check_slots(f"{name}", its_group, _shape(parameter, group["axes"]), found)
+                    loaded[parameter] = found
+            if missing:
+                raise RecordError(
+                    f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"
+                )
+        super().load_state_dict(state_dict)
+        # PyTorch casts all state to the dtype of the parameter, but counts are integers.
+        for parameter, slots in loaded.items():
+            for slot_name, tensor in slots.items():
+                own = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self.state[parameter][slot_name] = own.to(parameter.device)
+
+    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
+        """Returns the update of a parameter, which has a gradient, without changing anything."""
+        group = self._group_of(name, parameter, axes)
+        gradient, known = parameter.grad, name or "a parameter"
+        check_array(f"{known!r}: the gradient", gradient, parameter.dtype, parameter.shape)
+        slots = self.slots(parameter, name)
+        check_slots(known, group, _shape(parameter, axes), slots)
+        program = program_for(group, gradient.is_sparse, known)
+        if gradient.is_sparse:
+            if axes:
+                raise RecordError("a parameter with a sparse gradient cannot have axes")
+            gradient = _Rows.of(gradient, parameter.shape[0])
+        else:
+            gradient = in_tensorflow(gradient, axes)
+        variable = in_tensorflow(parameter, axes)
+        return _Update(known, group, program, variable, gradient, slots)
+
+    def _clipped(
+        self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
+    ) -> List[List[_Update]]:
+        """Multiplies all gradients, so that their global norm is at most the limit of a group."""
+        gradients = [each.gradient for group in updates for each in group]
+        limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
+        found = iter(clipping.clipped_by_global_norm(self._library, self.record, gradients, limits))
+        return [[each._replace(gradient=next(found)) for each in group] for group in updates]
+
+    def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
+        _, group, program, variable, gradient, slots = update
+        if not variable.numel():
+            return
+        if self._kernels is not None:
+            self._kernels.update_tensors(*update, scalars)
+            # So that autograd knows of the change.
+            torch.autograd.graph.increment_version((variable, *slots.values()))
+            return
+        ids = None
+        if isinstance(gradient, _Rows):
+            ids, gradient = gradient.summed()
+        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
+
+
+class _Rows(NamedTuple):
+    """A sparse gradient: the ids of rows, which may be repeated, and their values."""
+
+    ids: Any
+    values: Any
+
+    @classmethod
+    @torch.compiler.disable
+    def of(cls, gradient: Any, rows: int) -> _Rows:
+        """Returns the ids and values of a sparse tensor; PyTorch does not check its ids."""
+        ids, values = gradient._indices(), gradient._values()
+        if ids.shape[0] != 1:
+            raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            raise RecordError(f"an id of a sparse gradient is not in [0, {rows})")
+        return cls(ids[0], values)
+
+    def _distinct(self) -> Tuple[Any, Any, Any]:
+        """Returns the distinct ids, their first positions, and the position of each id in them."""
+        rows, inverse = torch.unique(self.ids, return_inverse=True)
+        positions = torch.arange(len(self.ids) - 1, -1, -1, device=self.ids.device)
+        return rows, torch.empty_like(rows).scatter_(0, inverse.flip(0), positions), inverse
+
+    # A compiled index_add_ would add the rows of an id in any order.
+    @torch.compiler.disable
+    def summed(self) -> _Rows:
+        """Returns the distinct ids, and the sums of their rows in the order of the ids."""
+        rows, first, inverse = self._distinct()
+        again = torch.ones_like(self.ids, dtype=torch.bool)
+        again[first] = False
+        return _Rows(rows, self.values[first].index_add_(0, inverse[again], self.values[again]))
+
+    @torch.compiler.disable
+    def summed_in_place(self) -> _Rows:
+        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        rows, first, inverse = self._distinct()
+        sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
+        return _Rows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
+
+
+class _Update(NamedTuple):
+    """The update of a parameter: its name, its group, and what else `_apply` needs of it."""
+
+    name: str
+    group: Group
+    program: Program
+    variable: Any
+    gradient: Any
+    slots: Dict[str, Any]
+
+
+def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
+    """Yields the name, or None, and the parameter of each parameter of a group."""
+    parameters: List[Any] = group["params"]
+    names = group.get("param_names") or [None] * len(parameters)
+    return zip(names, parameters)
+
+
+def in_tensorflow(parameter: Any, axes: Any) -> Any:
+    """Returns a view of a parameter, or of its gradient, with the axes of TensorFlow's variable."""
+    return parameter.permute(axes) if axes else parameter
+
+
+def _shape(parameter: Any, axes: Any) -> Sequence[int]:
+    """Returns the shape of the TensorFlow variable."""
+    return [parameter.shape[i] for i in axes] if axes else parameter.shape

@@ -1,0 +1,89 @@
+"""The operations of PyTorch, with which recorded rules run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from legacy_opt.recorded.arrays.library import Library
+
+
+class TorchLibrary(Library):
+    """The operations of PyTorch.
+
+    Args:
+      level: "exact" or "fast".
+    """
+
+    fast_functions = {
+        "Exp": torch.exp,
+        "Expm1": torch.expm1,
+        "Log": torch.log,
+        "Log1p": torch.log1p,
+        "Pow": torch.pow,
+        "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
+    }
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        return torch.tensor(value, dtype=getattr(torch, dtype))
+
+    def zeros_like(self, x: Any) -> Any:
+        return torch.zeros_like(x)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        if x.is_floating_point() and dtype.startswith("int"):
+            limit = 2.0 ** (31 if dtype == "int32" else 63)
+            inside = x.abs() < limit
+            whole = torch.where(inside, x, torch.zeros_like(x)).to(getattr(torch, dtype))
+            lowest = torch.full_like(whole, torch.iinfo(whole.dtype).min)
+            return torch.where(inside, whole, lowest)
+        return x.to(getattr(torch, dtype))
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        dtype = next(each.dtype for each in (x, y, condition) if isinstance(each, torch.Tensor))
+        dtype = torch.float64 if dtype == torch.bool and isinstance(x, float) else dtype
+        x, y = (
+            torch.tensor(each, dtype=dtype) if isinstance(each, float) else each for each in (x, y)
+        )
+        return torch.where(condition, x, y)
+
+    def sqrt(self, x: Any) -> Any:
+        # PyTorch's square roots are not always correctly rounded.
+        if self._is_exact and x.dtype == torch.float32:
+            return torch.sqrt(x.double()).float()
+        return self._corrected(x, torch.sqrt(x)) if self._is_exact else torch.sqrt(x)
+
+    def _corrected(self, x: Any, y: Any) -> Any:
+        """Returns the float64 number next to the square root of x; y is this number or a neighbour.
+
+        The sign and size of x - y * y, which is computed without rounding, tell which one.
+        """
+        split = y * 134217729.0  # 2**27 + 1: the upper half of the bits of y, by Veltkamp
+        high = split - (split - y)
+        low = y - high
+        square = y * y
+        rest = (x - square) - (((high * high - square) + 2.0 * high * low) + low * low)
+        above, below = (self.of_bits(self.bits(y) + step) for step in (1, -1))
+        corrected = torch.where(rest <= -y * (y - below), below, y)
+        corrected = torch.where(rest > y * (above - y), above, corrected)
+        return torch.where((x > 0.0) & (x < float("inf")), corrected, y)
+
+    def copied(self, x: Any) -> Any:
+        return x.clone()
+
+    def expanded(self, x: Any, shape: Any) -> Any:
+        return x.expand(shape)
+
+    def bits(self, x: Any) -> Any:
+        return x.contiguous().view(torch.int64)
+
+    def of_bits(self, bits: Any) -> Any:
+        return bits.contiguous().view(torch.float64)
+
+    def in_order(self, x: Any, axis: int) -> Any:
+        return torch.cumsum(x, axis).select(axis, -1)
+
+    def padded(self, x: Any, multiple: int) -> Any:
+        return torch.nn.functional.pad(x, (0, -x.shape[-1] % multiple))

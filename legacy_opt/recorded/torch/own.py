@@ -1,0 +1,136 @@
+"""Translates states to PyTorch's own optimizers, where one is the same. Needs PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+import torch
+
+from legacy_opt.recorded import counterparts
+from legacy_opt.recorded.arrays.interpreter import check_array
+from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
+from legacy_opt.recorded.state_files import SavedState, check_variable
+from legacy_opt.recorded.writing import PathLike, replaced
+
+__all__ = ["TorchOwn", "from_state"]
+
+
+class TorchOwn(NamedTuple):
+    """One of PyTorch's own optimizers, with the state of a recorded rule.
+
+    Example::
+
+        from legacy_opt.recorded import state_files, torch_own
+
+        state = state_files.read("state.npz")
+        names = {"dense/kernel": model.weight, "dense/bias": model.bias}
+        own = torch_own.from_state(state, names)
+        print(own.grade)
+        own.optimizer.step()
+
+    Attributes:
+      optimizer: the `torch.optim.Optimizer`.
+      grade: how near its training is, for dense gradients.
+    """
+
+    optimizer: Any
+    grade: Grade
+
+
+# PyTorch's names of arguments and slots.
+_ARGUMENTS = {"learning_rate": "lr", "epsilon": "eps"}
+_SLOTS = {
+    "accum": "square_avg",
+    "accum_update": "acc_delta",
+    "accumulator": "sum",
+    "m": "exp_avg",
+    "momentum": "momentum_buffer",
+    "v": "exp_avg_sq",
+}
+
+
+def from_state(
+    state: SavedState, parameters: Mapping[str, Any], **hyperparameters: float
+) -> TorchOwn:
+    """Returns PyTorch's own optimizer with a state, if its training is the same up to rounding.
+
+    The parameters get the values of the variables. The comparison is for dense gradients: rows
+    without a gradient are another matter (PyTorch's own optimizers mostly refuse sparse gradients).
+
+    Args:
+      state: the state.
+      parameters: a dict from names of variables to parameters, of the variables' shapes.
+      **hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: PyTorch has no such optimizer, or its training differs: the message says by how
+        much; or a parameter does not fit. Nothing has been changed.
+    """
+    for name, parameter in parameters.items():
+        check_variable(state, name, parameter)
+        check_array(repr(name), state.variables[name], parameter.dtype, parameter.shape)
+    setting, grade = counterparts.chosen(
+        state, "PyTorch", "PyTorch's {}".format, counterparts.SETTINGS, _train, hyperparameters
+    )
+    return TorchOwn(_optimizer(state, setting, parameters), grade)
+
+
+def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
+    """Writes a state for PyTorch's own optimizer into a file; see `from_state`.
+
+    `torch.load` reads a dict: "variables" (from names to tensors), "optimizer" (the `state_dict`),
+    "class" (the name of the class in `torch.optim`) and "names" (of the parameters, in the order of
+    the optimizer).
+
+    Args:
+      path: the file, which is complete or not written.
+      state: the state.
+      **hyperparameters: see `from_state`.
+
+    Returns:
+      The grade.
+
+    Raises:
+      RecordError: see `from_state`.
+    """
+    tensors = {name: torch.from_numpy(np.array(each)) for name, each in state.variables.items()}
+    parameters = {name: torch.nn.Parameter(tensors[name]) for name in state.slots}
+    own = from_state(state, parameters, **hyperparameters)
+    content = {
+        "variables": tensors,
+        "optimizer": own.optimizer.state_dict(),
+        "class": type(own.optimizer).__name__,
+        "names": list(parameters),
+    }
+    with replaced(path) as temporary:
+        torch.save(content, temporary)
+    return own.grade
+
+
+def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any]) -> Any:
+    arguments = {_ARGUMENTS.get(name, name): each for name, each in setting.arguments.items()}
+    optimizer = getattr(torch.optim, setting.name)(list(parameters.values()), **arguments)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(np.array(state.variables[name])))
+            own = optimizer.state[parameter]
+            if setting.name != "SGD":
+                own["step"] = torch.tensor(float(setting.step))
+            for slot in setting.slots:
+                array = np.array(state.slots[name][slot])
+                own[_SLOTS[slot]] = torch.from_numpy(array).to(parameter.device)
+    return optimizer
+
+
+def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
+    parameters = {
+        name: torch.nn.Parameter(torch.from_numpy(np.array(array)))
+        for name, array in state.variables.items()
+    }
+    optimizer = _optimizer(state, setting, parameters)
+    for each, optimizer.param_groups[0]["lr"] in zip(gradients, rates):
+        for name, parameter in parameters.items():
+            parameter.grad = torch.from_numpy(np.array(each[name]))
+        optimizer.step()
+    return {name: parameter.detach().numpy() for name, parameter in parameters.items()}
