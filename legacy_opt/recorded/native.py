@@ -15,12 +15,10 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
-from legacy_opt.programs.operations import SUMS
-from legacy_opt.programs.program import UnsupportedError, check
+from legacy_opt.programs.program import Program, UnsupportedError, check
 from legacy_opt.recorded.arrays.interpreter import check_array, check_gradient, check_slots
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
-from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError, Slot
-from legacy_opt.recorded.traced import traced_program
+from legacy_opt.recorded.records import Group, Record, RecordError, Slot, inputs_of
 
 __all__ = ["NativeOptimizer"]
 
@@ -120,9 +118,9 @@ class Kernels:
         if id(program) not in self._compiled:
             try:
                 standalone.library()
-                traced = traced_program(program, slots, self._dtype)
-                check(traced)
-                kernel = compiled_kernels.compiled(traced)
+                inputs, pruned = inputs_of(slots, program.by_rows), program.pruned()
+                check(pruned, inputs)
+                kernel = compiled_kernels.compiled(pruned, inputs)
             except (UnsupportedError, OSError) as error:
                 raise RecordError(f"the record has no native kernel: {error}") from error
             self._compiled[id(program)] = program, kernel
@@ -233,9 +231,7 @@ def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _needs_dense(program: Program) -> bool:
     """Whether a program needs all elements of the gradient at once."""
-    return not program.by_rows and any(
-        node.operation in SUMS or node.level not in (SCALAR, ELEMENT) for node in program.nodes
-    )
+    return not program.by_rows and program.needs_all_elements
 
 
 def _pointers(
@@ -244,13 +240,13 @@ def _pointers(
     slots: Mapping[str, np.ndarray],
     gradient: np.ndarray,
 ) -> Sequence[Any]:
-    arrays = [slots[each.name] for each in kernel.program.all_slots]
+    arrays = [slots[each.name] for each in kernel.inputs.all_slots]
     table = ctypes.addressof(kernel.table)
     return table, value.ctypes.data, _addresses(arrays), gradient.ctypes.data, value.size
 
 
 def _scalars(kernel: compiled_kernels.Kernel, scalars: Mapping[str, Any]) -> Any:
-    inputs = kernel.program.scalars
+    inputs = kernel.inputs.scalars
     return _addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])
 
 

@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
+from legacy_opt.programs.program import Program
 from legacy_opt.recorded.arrays import clipping, in_place
 from legacy_opt.recorded.arrays.interpreter import (
     check_gradient,
@@ -22,7 +23,7 @@ from legacy_opt.recorded.arrays.interpreter import (
     whole_step,
 )
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]
 

@@ -208,7 +208,7 @@ def update(
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
         followed by its slots.
-      scalars: the values of the scalars of `kernel.program`, in the same order.
+      scalars: the values of `kernel.inputs.scalars`, in the same order.
       gradients: one gradient per variable.
       use_locking: whether to lock ref variables. Resource variables are always locked.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from legacy_opt.programs.program import Program
 from legacy_opt.recorded.arrays.interpreter import part_of, run_program, shape_in_program
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import Group, Program
+from legacy_opt.recorded.records import Group
 
 
 def update(

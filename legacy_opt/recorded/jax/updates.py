@@ -6,6 +6,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import jax.numpy as jnp
 
+from legacy_opt.programs.program import TENSOR, Program
 from legacy_opt.recorded.arrays.interpreter import (
     part_of,
     program_for,
@@ -13,7 +14,7 @@ from legacy_opt.recorded.arrays.interpreter import (
     shape_in_program,
 )
 from legacy_opt.recorded.jax.library import JaxLibrary, plain
-from legacy_opt.recorded.records import TENSOR, Group, Program, Slot
+from legacy_opt.recorded.records import Group, Slot
 
 _NOWHERE = 2**31 - 1  # the number of no row
 

@@ -26,6 +26,7 @@ from typing import (
 
 import torch
 
+from legacy_opt.programs.program import Program
 from legacy_opt.recorded.arrays import clipping, in_place
 from legacy_opt.recorded.arrays.interpreter import (
     check_array,
@@ -38,7 +39,7 @@ from legacy_opt.recorded.arrays.interpreter import (
 )
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
-from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError, Scalar
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch.library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
