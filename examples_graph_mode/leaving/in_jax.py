@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import jax_state, state_files
 from legacy_opt.recorded.jax import JaxOptimizer, Rows
-from legacy_opt.recorded.jax import state as jax_state
 
 from . import KEPT
 

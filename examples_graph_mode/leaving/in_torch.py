@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import state_files, torch_state
 from legacy_opt.recorded.torch import RecordedOptimizer
-from legacy_opt.recorded.torch import state as torch_state
 
 from . import KEPT
 

@@ -106,10 +106,7 @@ def _function(operands: int, code: str, function: Callable[..., Any], fast: str)
 _exact = functools.partial(Operation, rounds=False)
 _rounded = functools.partial(Operation, rounds=True)
 OPERATIONS: Dict[str, Operation] = {
-    "Abs": _exact(  # -0.0 + 0 is 0.0
-        *(1, NUMBERS, "{0} < 0 ? -{0} : {0} + 0"),
-        lambda do, a: do.where(a < 0, -a, a + do.number(0)),
-    ),
+    "Abs": _exact(1, NUMBERS, "{0} < 0 ? -{0} : {0} + 0", lambda do, a: abs(a)),  # -0.0 + 0 is 0.0
     "Add": _rounded(2, NUMBERS, "{0} + {1}", lambda do, a, b: a + b),
     "AddN": _rounded(
         *(None, NUMBERS, lambda *operands, **_: " + ".join(operands)),

@@ -1,8 +1,6 @@
 """Tests the format of recorded rules: the catalogue, errors, and damaged documents."""
 
-import itertools
 import json
-import math
 import os
 import types
 
@@ -12,9 +10,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import recorded
-from legacy_opt.programs import operations
 from legacy_opt.recorded import reading
-from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
 from tests.support.processes import programs
 from tests.tools import rules
@@ -419,42 +415,6 @@ def test_files(tmp_path):
     path.write_bytes(b" " * (reading.MOST_BYTES + 1))
     with pytest.raises(recorded.RecordError, match=f"at most {reading.MOST_BYTES} bytes"):
         recorded.load(path)
-
-
-OPERATIONS = {
-    "Abs": abs,
-    "AddN": lambda a, b, c: a + b + c,
-    "ClipByValue": lambda a, b, c: min(max(a, b), c),
-    "DivNoNan": lambda a, b: a / b if b else 0.0,
-    "Exp": math.exp,
-    "Expm1": math.expm1,
-    "Log": lambda a: math.log(a) if a > 0 else -math.inf if a == 0 else math.nan,
-    "Log1p": lambda a: math.log1p(a) if a > -1 else -math.inf if a == -1 else math.nan,
-    "Maximum": max,
-    "Minimum": min,
-    "Pow": lambda a, b: math.nan if a < 0 and b != int(b) else math.inf if a == 0 > b else a**b,
-    "Reciprocal": lambda a: 1 / a if a else math.inf,
-    "Rsqrt": lambda a: math.nan if a < 0 else a**-0.5 if a else math.inf,
-    "Sigmoid": lambda a: 1 / (1 + math.exp(-a)),
-    "Sign": lambda a: (a > 0) - (a < 0),
-    "SoftplusGrad": lambda a, b: a / (math.exp(-b) + 1),
-    "Sqrt": lambda a: math.nan if a < 0 else a**0.5,
-    "SquaredDifference": lambda a, b: (a - b) ** 2,
-    "Tanh": math.tanh,
-}
-NUMBERS = [-30.0, -2.5, -1.0, -1e-9, 0.0, 1e-9, 0.3, 1.0, 2.0, 40.5]
-
-
-@pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_operations(name):
-    count = operations.OPERATIONS[name].operands or 3
-    operands = np.array(list(itertools.product(NUMBERS, repeat=count))).T
-    with np.errstate(all="ignore"):
-        found = interpreter.Computation(NumpyLibrary(), "float64")(name, *operands)
-    expected = [float(OPERATIONS[name](*each)) for each in operands.T.tolist()]
-    # The error of a power grows with its exponent: see "The bits of the result" in docs/native.md.
-    rtol = 1e-13 if name == "Pow" else 4e-16
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-300)
 
 
 def test_floats_become_integers():

@@ -212,7 +212,7 @@ def with_optax(record, names, dtype, target):
     import optax
 
     from legacy_opt.recorded.jax import JaxOptimizer
-    from legacy_opt.recorded.jax.transformation import from_record
+    from legacy_opt.recorded.optax import from_record
 
     level = "fast" if target == "optax-fast" else "exact"
     params = {name: start(dtype)[name] for name in names}

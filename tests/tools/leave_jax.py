@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operation_records
 import optax
 from jax.tree_util import keystr
 from leave_checks import (
@@ -23,13 +24,11 @@ from leave_checks import (
 )
 
 from legacy_opt import recorded
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import jax_state, optax_own, state_files
 from legacy_opt.recorded.jax import JaxOptimizer, Rows, State
-from legacy_opt.recorded.jax import own as optax_own
-from legacy_opt.recorded.jax import state as jax_state
-from legacy_opt.recorded.jax.transformation import from_record
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
+from legacy_opt.recorded.optax import from_record
 
 RANDOM = np.random.RandomState(0)
 GRADIENTS = [
@@ -452,7 +451,21 @@ def check_signs():
     assert np.array_equal(step(params, its, gradients)[0]["w"], expected["w"])
 
 
+def check_operations():
+    """Each operation has the bits of NumPy when XLA compiles it; "fast" computes each, too."""
+    for dtype in operation_records.FLOATS:
+        for name, record in operation_records.records(dtype):
+            gradient, value = operation_records.operands(name, dtype)
+            for level in "exact", "fast":
+                optimizer, params = JaxOptimizer(record, level), {"w": value}
+                step, state = jax.jit(optimizer.step), optimizer.init(params)
+                found = np.asarray(step(params, state, {"w": gradient})[0]["w"])
+                expected = operation_records.in_numpy(name, record)
+                assert level == "fast" or operation_records.same(found, expected), name
+
+
 CHECKS = (
+    check_operations,
     check_signs,
     check_rates,
     check_schedules,

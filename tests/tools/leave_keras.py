@@ -11,9 +11,8 @@ import numpy as np
 from leave_checks import refused, run, with_other_hyperparameters
 
 from legacy_opt import recorded
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import keras_state, state_files
 from legacy_opt.recorded.keras import RecordedOptimizer
-from legacy_opt.recorded.keras import state as keras_state
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
 RANDOM = np.random.RandomState(0)

@@ -85,7 +85,7 @@ def in_jax(way, name, is_sparse):
     import optax
 
     from legacy_opt.recorded.jax import JaxOptimizer
-    from legacy_opt.recorded.jax.transformation import from_record
+    from legacy_opt.recorded.optax import from_record
 
     params = jnp.zeros(TABLE if is_sparse else SHAPE, "float32")
     grad = jax.tree.map(jnp.asarray, gradient(is_sparse))

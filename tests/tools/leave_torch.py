@@ -10,6 +10,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import operation_records
 import torch
 from leave_checks import (
     check_grades,
@@ -21,11 +22,9 @@ from leave_checks import (
 )
 
 from legacy_opt import recorded
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import state_files, torch_own, torch_state
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.torch import RecordedOptimizer
-from legacy_opt.recorded.torch import own as torch_own
-from legacy_opt.recorded.torch import state as torch_state
 
 BATCHES = torch.randn(10, 5, 3, generator=torch.Generator().manual_seed(0))
 
@@ -444,9 +443,24 @@ def check_errors():
     assert torch.equal(one, before)
 
 
+def check_operations():
+    """Each operation has the bits of NumPy; FAST computes each, too."""
+    for dtype in operation_records.FLOATS:
+        for name, record in operation_records.records(dtype):
+            gradient, value = map(torch.from_numpy, operation_records.operands(name, dtype))
+            for level in "exact", "native", "fast":
+                parameter = torch.nn.Parameter(value.clone())
+                parameter.grad = gradient
+                RecordedOptimizer([("w", parameter)], record, level=level).step()
+                found = parameter.detach().numpy()
+                expected = operation_records.in_numpy(name, record)
+                assert level == "fast" or operation_records.same(found, expected), (name, level)
+
+
 if __name__ == "__main__":
     run(
         [
+            check_operations,
             check_saved_state,
             check_state_files,
             check_variables_that_are_not_trained,
