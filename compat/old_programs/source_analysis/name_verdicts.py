@@ -6,7 +6,8 @@ import functools
 import re
 from typing import NamedTuple, Optional
 
-from .. import estimator_names, old_names
+from ... import estimator_names
+from .. import old_names
 from ..old_names import libraries
 from ..old_names.moved_names import ESTIMATOR
 from ..old_names.removed_names import SLIM_NEEDS
