@@ -51,13 +51,12 @@ def __getattr__(name):
 
 def _is_public(name):
     """Returns whether a name is public, without importing TensorFlow, from the modules' texts."""
+    import pathlib
     import re
 
-    texts = []
-    for path in ("public.py", "optimizers/catalogue.py"):
-        with open(_os.path.join(_here, path), encoding="utf-8") as file:
-            texts.append(file.read())
-    return re.search(rf"\b{re.escape(name)}\b", "".join(texts)) is not None
+    paths = [pathlib.Path(_here, each) for each in ("public.py", "optimizers/catalogue.py")]
+    text = "".join(each.read_text(encoding="utf-8") for each in paths)
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
 def __dir__():

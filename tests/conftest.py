@@ -11,7 +11,7 @@ import types
 import pytest
 
 from legacy_opt import versions
-from tests.support import account, turns
+from tests.support import account, installed, turns
 
 # With this variable, Python writes each part of a print by its own system call, so lines of several
 # processes that write into one pipe mix.
@@ -21,7 +21,7 @@ NO_CELL = types.SimpleNamespace(params={})
 # {marker of tests that need an optional library: whether the library is installed}. If a library is
 # missing, test modules with its marker are not collected, because their import would fail.
 INSTALLED = {
-    "keras2": versions.has_keras_2(),
+    "keras2": installed.has_keras_2(),
     "keras3": versions.keras_facts()["generation"] == 3,
     "contrib": versions.has_contrib(),
 }

@@ -96,12 +96,7 @@ def open_unit_interval(name: str, value: Any) -> float:
 
 
 def decay_factor(name: str, value: Any) -> Any:
-    """Returns `value` if it is a hyperparameter; a number must be at least 0 and less than 1.
-
-    Raises:
-      TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if `value` is a number outside [0, 1).
-    """
+    """Returns `value` if it is a `hyperparameter`; a number must be at least 0 and less than 1."""
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and less than 1, got {value!r}.")
@@ -109,12 +104,7 @@ def decay_factor(name: str, value: Any) -> Any:
 
 
 def not_negative(name: str, value: Any) -> Any:
-    """Returns `value` if it is a hyperparameter; a number must not be negative.
-
-    Raises:
-      TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if `value` is a number below 0.
-    """
+    """Returns `value` if it is a `hyperparameter`; a number must not be negative."""
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and value < 0:
         raise ValueError(f"{name} must not be negative, got {value!r}.")
@@ -122,12 +112,7 @@ def not_negative(name: str, value: Any) -> Any:
 
 
 def positive_hyperparameter(name: str, value: Any) -> Any:
-    """Returns `value` if it is a hyperparameter; a number must be above 0.
-
-    Raises:
-      TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if `value` is a number that is not above 0.
-    """
+    """Returns `value` if it is a `hyperparameter`; a number must be above 0."""
     value = _hyperparameter(name, value)
     return positive(name, value) if isinstance(value, numbers.Real) else value
 
@@ -200,23 +185,14 @@ def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], A
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Returns `value` as a bool.
-
-    Raises:
-      TypeError: if `value` is not a bool.
-    """
+    """Returns `value` as a bool; raises a TypeError if it is not a bool of Python or NumPy."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
 
 
 def text(name: str, value: Any) -> str:
-    """Returns `value` if it is a string that is not empty.
-
-    Raises:
-      WrongTypeError: if `value` is not a string.
-      ValueError: if `value` is empty.
-    """
+    """Returns `value` if it is a string that is not empty; raises a ValueError if it is not."""
     if not isinstance(value, str):
         raise WrongTypeError(f"{name} must be a string, got {value!r} of type {_type_name(value)}.")
     if not value:
@@ -253,10 +229,7 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
 def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     """Returns `value` if it is a global step: None, or an integer scalar variable or tensor.
 
-    Args:
-      name: the argument's name, for messages.
-      value: the argument.
-      constant: whether numbers and floating point tensors are allowed, too.
+    If `constant` is true, numbers and floating point tensors are allowed, too.
 
     Raises:
       TypeError: if `value` has another type.
@@ -268,7 +241,10 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     if constant and isinstance(value, np.ndarray) and value.shape == ():
         value = value.item()
     if constant and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return _constant_step(name, value)
+        number(name, value)
+        if not 0 <= value <= _LARGEST_INT64:
+            raise ValueError(f"{name} must be from 0 to {_LARGEST_INT64}, got {value!r}.")
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
     if constant and is_tensor_like(value) and value.dtype.is_floating:
         return hyperparameter(name, value)
     if not is_tensor_like(value):
@@ -284,23 +260,12 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     return value
 
 
-def _constant_step(name: str, value: Any) -> float:
-    number(name, value)
-    if not 0 <= value <= _LARGEST_INT64:
-        raise ValueError(f"{name} must be from 0 to {_LARGEST_INT64}, got {value!r}.")
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
-
-
 def _type_name(value):
     return type(value).__name__
 
 
 def optimizer(wrapper: str, value: Any) -> V1Optimizer:
-    """Returns `value` if it is a v1 optimizer (an instance of `tf.compat.v1.train.Optimizer`).
-
-    Args:
-      wrapper: the class name of the optimizer that wraps `value`, for the message.
-      value: the argument.
+    """Returns `value` if it is a v1 optimizer; `wrapper` is the class that wraps it, for messages.
 
     Raises:
       TypeError: if `value` is not a v1 optimizer.

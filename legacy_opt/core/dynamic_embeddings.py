@@ -16,17 +16,7 @@ _OTHER_OPTIMIZER = (
 
 
 def refuse(optimizer, variable, reason, advice=_OTHER_OPTIMIZER):
-    """Raises an error if `variable` is a dynamic embedding.
-
-    Args:
-      optimizer: the name of the optimizer's class.
-      variable: the variable.
-      reason: why the optimizer cannot train dynamic embeddings.
-      advice: what the user can do instead.
-
-    Raises:
-      ValueError: `variable` is a dynamic embedding.
-    """
+    """Raises a ValueError if `variable` is a dynamic embedding; `optimizer` is the class's name."""
     if versions.is_dynamic_embedding(variable):
         raise ValueError(
             f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: {reason}. "
@@ -35,33 +25,14 @@ def refuse(optimizer, variable, reason, advice=_OTHER_OPTIMIZER):
 
 
 def refuse_keras(function, variable):
-    """Raises an error if a Keras optimizer is given a dynamic embedding; see `refuse`.
-
-    Args:
-      function: `to_keras` or `to_v1`, which converted the optimizer.
-      variable: the variable.
-
-    Raises:
-      ValueError: `variable` is a dynamic embedding.
-    """
+    """Refuses a dynamic embedding in an optimizer that `function` (`to_keras`, `to_v1`) made."""
     reason = "the table does not get the rows that the optimizer changes"
     advice = f"Train the table with a v1 optimizer without {function}: {_WRAPPER}(optimizer)."
     refuse(f"An optimizer that {function} has converted", variable, reason, advice)
 
 
 def check_slot(optimizer, variable, slot_name, dtype, has_shape):
-    """Checks that a slot has the shape and dtype of a dynamic embedding; see `refuse`.
-
-    Args:
-      optimizer: the name of the optimizer's class.
-      variable: the variable.
-      slot_name: the name of the slot.
-      dtype: the slot's dtype; None means the dtype of the variable.
-      has_shape: whether the slot has the shape of the variable.
-
-    Raises:
-      ValueError: `variable` is a dynamic embedding, and the slot has another shape or dtype.
-    """
+    """Refuses a dynamic embedding if a slot has another shape, or a dtype (not None) of its own."""
     expected = variable.dtype.base_dtype
     if not has_shape:
         refuse(optimizer, variable, f"its slot {slot_name!r} does not have the shape of the table")
@@ -71,11 +42,7 @@ def check_slot(optimizer, variable, slot_name, dtype, has_shape):
 
 
 def check_wrapped(optimizer, variable):
-    """Checks that an optimizer creates dynamic slots for a dynamic embedding; see `refuse`.
-
-    Raises:
-      ValueError: `variable` is a dynamic embedding, and the optimizer would create ordinary slots.
-    """
+    """Refuses a dynamic embedding in an optimizer that would create ordinary slots for it."""
     if not versions.creates_dynamic_slots(optimizer):
         name = type(optimizer).__name__
         advice = f"Wrap this optimizer, not a wrapper around it: {_WRAPPER}({name}(…))."

@@ -16,10 +16,7 @@ _local = threading.local()  # `step` is the global step that surrounding wrapper
 def wrapper_increments(global_step):
     """Scope in which `step_of_wrapper` returns the global step that a wrapper will increment.
 
-    A wrapper is an optimizer that contains other optimizers (see `legacy_opt.wrappers`).
-
-    Args:
-      global_step: the variable; None means the variable of an outer wrapper, if there is one.
+    If `global_step` is None, this is the variable of an outer wrapper, if there is one.
     """
     outer = step_of_wrapper()
     _local.step = outer if global_step is None else global_step
@@ -40,10 +37,6 @@ def checked_for_overflow(optimizer_name, step):
     After an overflow the global step would be negative. Then Adam's ``beta**t`` would become
     infinite, and values that decay with the global step would restart or stay constant. An int64
     step does not overflow in practice.
-
-    Args:
-      optimizer_name: the name in the error message.
-      step: the value of the global step, a scalar tensor.
     """
     if step.dtype != tf.int32:
         return step
@@ -102,11 +95,7 @@ def global_step_of(graph):
 
 
 def check_graph_of_step(optimizer_name, step):
-    """Checks that `step` belongs to the TF1 graph that is being built, if there is one.
-
-    Raises:
-      ValueError: a TF1 graph is being built, but `step` belongs to another graph.
-    """
+    """Raises a ValueError if a TF1 graph is being built, and `step` belongs to another graph."""
     in_tf1_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_tf1_graph and step.graph is not v1.get_default_graph():
         raise ValueError(
@@ -118,11 +107,7 @@ def check_graph_of_step(optimizer_name, step):
 def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
     """Warns if an optimizer reads a global step that is not incremented after its updates.
 
-    Args:
-      optimizer_name: the name in the warning.
-      argument: the `global_step` passed to the constructor.
-      step: the global step that the optimizer reads.
-      incremented_step: the global step variable that is incremented after the updates, or None.
+    `argument` is the `global_step` passed to the constructor.
     """
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
     if isinstance(argument, (int, float)):
@@ -146,12 +131,9 @@ def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
 
 
 def warn_if_step_is_not_counted(optimizer, step, operations):
-    """Warns if an optimizer, like BERT's, ignores the global step that it gets.
+    """Warns if an optimizer, like BERT's, ignores the `step` that `apply_gradients` gets.
 
-    Args:
-      optimizer: the optimizer.
-      step: the variable that was passed to `apply_gradients`.
-      operations: those that the call has created.
+    `operations` are those that the call has created.
     """
     users = {each.type for each in operations for tensor in each.inputs if tensor.op == step.op}
     is_advanced = getattr(optimizer, "global_step_is_advanced", False)

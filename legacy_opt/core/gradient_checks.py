@@ -30,13 +30,7 @@ def refuse_overrides(cls, replacements):
 
 
 def gradient(optimizer_name, grad, variable, sparse):
-    """Checks that a gradient fits its variable.
-
-    Args:
-      optimizer_name: the name in the error message.
-      grad: the gradient; for a sparse gradient, the tensor of its values.
-      variable: the variable that the gradient belongs to.
-      sparse: whether `grad` is the values of a sparse gradient.
+    """Checks that a gradient, or the tensor of a sparse gradient's values, fits its variable.
 
     Returns:
       The gradient. If its static shape is not fully known, its shape is checked at runtime, because
@@ -63,11 +57,7 @@ def gradient(optimizer_name, grad, variable, sparse):
 
 
 def gradient_dtype(optimizer_name, grad, variable):
-    """Checks that a gradient has its variable's dtype.
-
-    Raises:
-      TypeError: if the dtypes differ.
-    """
+    """Raises a TypeError if a gradient does not have its variable's dtype."""
     # On TensorFlow 1.15, the `dtype` of Keras' AutoCastVariable (mixed precision) is the dtype to
     # which reads are cast, and `true_dtype` is the stored dtype. From TensorFlow 2.4 on, both are
     # the stored dtype.
@@ -80,11 +70,7 @@ def gradient_dtype(optimizer_name, grad, variable):
 
 
 def trainable_dtype(optimizer_name, variable, valid):
-    """Checks that an optimizer can train a variable of this dtype.
-
-    Raises:
-      WrongTypeError: if the optimizer does not support the dtype.
-    """
+    """Raises a WrongTypeError if an optimizer cannot train a variable of this dtype."""
     if variable.dtype.base_dtype not in valid:
         raise WrongTypeError(
             f"{optimizer_name} cannot train variable {variable.name!r} of dtype "

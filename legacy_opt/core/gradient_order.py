@@ -41,13 +41,14 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
         return
     with after(*sources):
         computed = tf.no_op("gradients_computed")
-    if _is_one_of_several_replicas():
+    several_replicas = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    if several_replicas and not tf.distribute.in_cross_replica_context():
         # What a replica passes to `merge_call` is not built here, but waits for what the replica
         # waits for.
-        with tf.control_dependencies([computed]):
-            yield
-        return
-    with versions.make_some_wait(computed, _writes):
+        waiting = tf.control_dependencies([computed])
+    else:
+        waiting = versions.make_some_wait(computed, _writes)
+    with waiting:
         yield
 
 
@@ -57,8 +58,7 @@ def tensors_of(grads: Iterable[Optional[Gradient]]) -> List[Tensor]:
     parts = [part for grad in grads for part in strategy.experimental_local_results(grad)]
     tensors = []
     for part in parts:
-        is_sparse = isinstance(part, tf.IndexedSlices)
-        tensors += [part.values, part.indices] if is_sparse else [part]
+        tensors += [part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part]
     return [tensor for tensor in tensors if versions.is_symbolic(tensor)]
 
 
@@ -80,12 +80,6 @@ def _sources(tensors):
         elif operation.type != "Const":
             sources.append(tensor)
     return sources
-
-
-def _is_one_of_several_replicas():
-    strategy = tf.distribute.get_strategy()
-    has_several_replicas = strategy.num_replicas_in_sync > 1
-    return has_several_replicas and not tf.distribute.in_cross_replica_context()
 
 
 def _writes(operation: Operation) -> bool:

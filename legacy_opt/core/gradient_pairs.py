@@ -21,10 +21,6 @@ def protected(optimizer, grads_and_vars):
     gradients are computed before any operation of the scope runs. If the variable is a ref
     variable, the gradient is copied, so that later writes do not change the gradient.
 
-    Args:
-      optimizer: the name of the optimizer's class, for messages.
-      grads_and_vars: an iterable of (gradient, variable) pairs.
-
     Yields:
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 

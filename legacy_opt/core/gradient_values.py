@@ -13,14 +13,7 @@ v1 = tf.compat.v1
 
 
 def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, optimizer=None):
-    """Clips gradients by their global norm; the gradients may differ in dtype.
-
-    Args:
-      grads_and_vars: list of (gradient, variable) pairs.
-      clip_norm: the largest norm.
-      norm: the global norm; None to compute it.
-      optimizer: see `global_norm`.
-    """
+    """Clips gradients by their global norm, `norm` if it is given; see `global_norm`."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     norm = global_norm(grads_and_vars, optimizer) if norm is None else norm
@@ -33,15 +26,21 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, optimizer=None):
     ]
 
 
+def clip_by_norm(grads_and_vars, clip_norm):
+    """Clips each gradient by its own norm."""
+
+    def clip(values):
+        return tf.clip_by_norm(values, in_dtype(clip_norm, values.dtype))
+
+    return [(map_values(clip, grad), variable) for grad, variable in grads_and_vars]
+
+
 def global_norm(grads_and_vars, optimizer=None):
     """Returns the global norm of the gradients.
 
     The dtype of the norm is that of the gradients if all gradients have the same dtype. Otherwise
-    it is float64 if any gradient is float64, and float32 if not.
-
-    Args:
-      grads_and_vars: list of (gradient, variable) pairs.
-      optimizer: the optimizer whose kernel may compute the norm; None if there is no optimizer.
+    it is float64 if any gradient is float64, and float32 if not. A kernel of `optimizer` may
+    compute it.
     """
     gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)
@@ -75,29 +74,20 @@ def map_values(function, grad):
 
 
 def check_numerics(loss, grads_and_vars, with_gradients=True):
-    """Creates operations that check whether the loss and all gradients are finite.
-
-    Args:
-      loss: the loss, a tensor.
-      grads_and_vars: a list of (gradient, variable) pairs.
-      with_gradients: False to check only the loss.
+    """Creates operations that check whether the loss and (`with_gradients`) gradients are finite.
 
     Returns:
       A tuple of two lists: the (gradient, variable) pairs, with gradients that depend on all
       checks; and the check operations, which other operations may depend on.
     """
-
-    def check(values, variable):
-        message = f"The gradient of {variable.name} is inf or nan"
-        return tf.debugging.check_numerics(values, message)
-
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
         # The gradients are checked after the loss, so that the loss is reported first.
         with tf.control_dependencies(checks):
             for grad, variable in grads_and_vars:
                 if grad is not None and with_gradients:
-                    checks.append(check(values_of(grad), variable).op)
+                    message = f"The gradient of {variable.name} is inf or nan"
+                    checks.append(tf.debugging.check_numerics(values_of(grad), message).op)
         with tf.control_dependencies(checks):
             pairs = [(map_values(tf.identity, grad), var) for grad, var in grads_and_vars]
     return pairs, checks
@@ -123,11 +113,7 @@ def in_dtype(value, dtype):
 
 
 def check_mode(function):
-    """Checks that `function`, a name for messages, is called in a TF1 graph.
-
-    Raises:
-      RuntimeError: the caller runs eagerly or in a `tf.function`.
-    """
+    """Raises a RuntimeError if `function`, a name for messages, is not called in a TF1 graph."""
     if versions.runs_in_order():
         raise RuntimeError(
             f"{function} builds a part of a TF1 graph, which a Session runs again and again; it "
@@ -140,11 +126,7 @@ def check_mode(function):
 
 
 def pairs_of(caller, grads_and_vars):
-    """Returns `grads_and_vars` as a list of (gradient, variable) pairs.
-
-    Raises:
-      TypeError: `grads_and_vars` does not consist of pairs.
-    """
+    """Returns a list of (gradient, variable) pairs; raises a TypeError for anything else."""
     try:
         return [(grad, variable) for grad, variable in grads_and_vars]
     except (TypeError, ValueError):
@@ -155,12 +137,7 @@ def pairs_of(caller, grads_and_vars):
 
 
 def some_gradients(caller, grads_and_vars):
-    """Returns a list of (gradient, variable) pairs, at least one of which has a gradient.
-
-    Raises:
-      TypeError: see `pairs_of`.
-      ValueError: all gradients are None.
-    """
+    """Returns the result of `pairs_of`; raises a ValueError if all gradients are None."""
     pairs = pairs_of(caller, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
         names = quoted(variable.name for _, variable in pairs)
@@ -171,7 +148,7 @@ def some_gradients(caller, grads_and_vars):
 
 def scalar(name, value):
     """Returns `value` if it is a finite number, or a scalar tensor or variable."""
-    if callable(value) and not argument_checks.is_tensor_like(value):
+    if argument_checks.is_function(value):
         raise argument_checks.WrongTypeError(
             f"{name} must be a number or a scalar tensor, got {value!r}."
         )

@@ -18,15 +18,10 @@ def source_of(variable):
 
 
 def attached(graph, attribute, make):
-    """Returns an attribute of a graph, and sets it on first use.
+    """Returns an attribute of a graph, and sets it to `make()` on first use.
 
     An object that belongs to a graph is stored in it, so that both are freed together. Any other
     reference to the object's variables would keep the graph in memory.
-
-    Args:
-      graph: a `tf.Graph`.
-      attribute: the name of the attribute.
-      make: a function that makes the value.
     """
     if not hasattr(graph, attribute):
         setattr(graph, attribute, make())

@@ -46,16 +46,14 @@ def tensor_of(name):
     TensorFlow 1's optimizers store these tensors in attributes such as `_lr_t`. Subclasses and
     users' summaries read such attributes, also after a training step. Before the first training
     step, the property is None.
-
-    Args:
-      name: the name of the hyperparameter.
     """
 
     def read(self):
         return self._rule_step.tensors.get(name)
 
     def write(self, value):
-        self._rule_step = self._rule_step.with_tensor(name, value)
+        tensors = dict(self._rule_step.tensors, **{name: value})
+        self._rule_step = self._rule_step._replace(tensors=tensors)
 
     return property(read, write)
 
@@ -99,13 +97,7 @@ def unrounded(tensor, value, dtype):
 
 
 def complement(tensor, value, dtype):
-    """Returns 1 minus a hyperparameter in `dtype`; a Python number is subtracted in Python.
-
-    Args:
-      tensor: see `unrounded`.
-      value: see `unrounded`.
-      dtype: see `unrounded`.
-    """
+    """Returns 1 minus an `unrounded` hyperparameter; a number is subtracted in Python."""
     return _without_rounding(lambda number: 1 - number, tensor, value, dtype)
 
 

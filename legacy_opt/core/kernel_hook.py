@@ -39,7 +39,6 @@ class Kernels:
 
     def started(self, variable: Any) -> Any:
         """Returns the operation with which `start` updates a variable; NotImplemented if none."""
-        del variable
         return NotImplemented
 
     def update(self, grad: Any, variable: Any, indices: Any) -> Any:
@@ -54,7 +53,6 @@ class Kernels:
         Returns:
           The operation (None when executing eagerly); NotImplemented if there is no kernel.
         """
-        del grad, variable, indices
         return NotImplemented
 
     def move_averages(
@@ -71,19 +69,13 @@ class Kernels:
           A list of operations (empty when executing eagerly), and the positions of the averages
           for which there is no kernel.
         """
-        del values, rate
         return [], list(range(len(averages)))
 
     def warn_of_operations(self, what: str) -> None:
-        """Warns, if kernels are required, that an optimizer also runs TensorFlow's operations.
-
-        Args:
-          what: a predicate for the message, what these operations do: for example "clips values".
-        """
+        """Warns, if kernels are required, that operations do `what`, such as "clips values"."""
 
     def global_norm(self, tensors: Sequence[Any]) -> Any:
         """Returns the global norm of tensors of one dtype; None if there is no kernel."""
-        del tensors
         return None
 
 

@@ -15,12 +15,7 @@ class NamedValues(SimpleNamespace):
 
     @classmethod
     def of(cls, what: str, values: Mapping[str, Any]) -> NamedValues:
-        """Returns values as attributes.
-
-        Args:
-          what: a description of the values for the error message, such as "hyper of MyOptimizer".
-          values: a dict from name to value.
-        """
+        """Returns values as attributes; `what` they are, such as "hyper of X", is for messages."""
         named = cls(**values)
         named._what = what
         return named

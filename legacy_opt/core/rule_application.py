@@ -13,16 +13,7 @@ from legacy_opt.core.variable_access import after
 
 
 def apply_rule(rule, layouts, update, optimizer_name):
-    """Applies a rule to one variable.
-
-    Args:
-      rule: see `RuleOptimizer.rule`.
-      layouts: a dict from slot name to `legacy_opt.Slot`.
-      update: the `legacy_opt.Update`.
-      optimizer_name: the name in error messages.
-
-    Returns:
-      An operation; None when executing eagerly.
+    """Applies a rule to one variable. Returns an operation; None when executing eagerly.
 
     Raises:
       TypeError: the rule did not return a change and a dict of slot changes, or returned a tensor
@@ -67,21 +58,10 @@ def _value(change):
 
 
 def checked_results(result, value, old_slots, variable, optimizer_name):
-    """Checks the result of a rule.
-
-    Args:
-      result: the result.
-      value: the value of the variable.
-      old_slots: the slots' values that the rule got, a dict from name to tensor.
-      variable: the variable.
-      optimizer_name: the name in error messages.
+    """Checks the result of a rule that got `value` and `old_slots`; see `apply_rule` for errors.
 
     Returns:
       The change of the variable and a dict of slot changes, with all values converted to tensors.
-
-    Raises:
-      TypeError: see `apply_rule`.
-      ValueError: see `apply_rule`.
     """
     rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
@@ -111,15 +91,7 @@ def checked_results(result, value, old_slots, variable, optimizer_name):
 
 
 def checked_non_slots(new_values, old_values, method):
-    """Checks the result of `RuleOptimizer.update_non_slots`.
-
-    Args:
-      new_values: the result.
-      old_values: the shared variables' values, a dict from name to tensor.
-      method: the name of the method in error messages.
-
-    Returns:
-      A dict from name to the new value as a tensor.
+    """Checks the result of `RuleOptimizer.update_non_slots`; returns it with tensors as values.
 
     Raises:
       TypeError: the result is not a dict, or a new value has a wrong dtype.
@@ -134,15 +106,7 @@ def checked_non_slots(new_values, old_values, method):
 
 
 def checked_once_per_step(method, result, known):
-    """Checks the result of `RuleOptimizer.once_per_step`.
-
-    Args:
-      method: the name of the method in error messages.
-      result: the result.
-      known: the names that `hyper` has already.
-
-    Returns:
-      The result, with all values converted to scalar tensors.
+    """Checks the result of `RuleOptimizer.once_per_step`; returns it with tensors as values.
 
     Raises:
       TypeError: the result is not a dict.
@@ -193,7 +157,6 @@ def _refuse_unknown(problem, names, known):
 
 
 def _as_tensors(problem, change, dtype):
-    """Converts the change of a slot; see `_as_tensor`."""
     if not isinstance(change, (Addition, Fading)):
         return _as_tensor(problem, change, dtype)
     parts = [_as_tensor(problem, part, dtype) for part in change]

@@ -10,42 +10,18 @@ from __future__ import annotations
 
 import contextlib
 from types import SimpleNamespace
-from typing import (
-    Any,
-    Callable,
-    ClassVar,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
+from legacy_opt.core import argument_checks, gradient_checks, rule_application, variable_access
+from legacy_opt.core import global_step as steps
 from legacy_opt.core.constructors import CheckedConstructors
-from legacy_opt.core.global_step import (
-    NewStep,
-    check_graph_of_step,
-    checked_for_overflow,
-    find_global_step,
-    step_of_wrapper,
-    warn_if_step_is_constant,
-)
+from legacy_opt.core.gradient_pairs import check_variables, protected
 from legacy_opt.core.hyperparameters import current_value, unrounded
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.rule_application import (
-    apply_rule,
-    checked_initial_values,
-    checked_non_slots,
-    checked_once_per_step,
-)
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Inputs, Step, TakesTurns, alone
 from legacy_opt.core.types import (
@@ -62,17 +38,6 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.user_warnings import UseLockingWarning, warn
-from legacy_opt.core.variable_access import (
-    Access,
-    Rows,
-    WholeVariable,
-    after,
-    copied,
-    here,
-    on_any_device,
-    read_on_own_device,
-    variable_shape,
-)
 
 
 class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimizer):
@@ -152,7 +117,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     slots: ClassVar[Dict[str, Slot]] = {}
     whole_tensor: ClassVar[bool] = False
-    full_precision: Sequence[str] = ()
+    full_precision: Iterable[str] = ()
     uses_global_step: bool = False
     prefers_advanced_step: ClassVar[bool] = False
     allows_constant_step: ClassVar[bool] = False
@@ -184,7 +149,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         )
         self._hyperparameter_names = tuple(hyperparameters)
         self._rule_step = Step(tensors={}, prepared={})
-        self._new_steps = NewStep()
+        self._new_steps = steps.NewStep()
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
                 raise ValueError(f"A hyperparameter cannot be named {key!r}: choose another name.")
@@ -224,12 +189,10 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
         """Whether sparse gradients of `variable` are made dense; by default, `whole_tensor`."""
-        del variable
         return self.whole_tensor
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of `variable`, a dict from name to `legacy_opt.Slot`."""
-        del variable
         return self.slots
 
     def non_slots(self) -> Dict[str, Hyperparameter]:
@@ -248,7 +211,6 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         Returns:
           A dict from name to new value.
         """
-        del values, hyper
         return {}
 
     def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
@@ -262,7 +224,6 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
           A dict from name to a scalar tensor. Rules and `fused` read a value as an attribute of
           `hyper`, in the dtype in which this method returns it.
         """
-        del hyper
         return {}
 
     def fused(self, update: Update) -> Optional[Operation]:
@@ -272,7 +233,6 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
           An operation (None when executing eagerly). If there is no such kernel: `NotImplemented`,
           and the rule runs instead.
         """
-        del update
         return NotImplemented
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
@@ -288,7 +248,6 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         Returns:
           A dict from ``id(variable)`` to any value, which becomes the variable's `Update.prepared`.
         """
-        del grads_and_vars
         return {}
 
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
@@ -331,7 +290,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
                 UseLockingWarning,
             )
         rule = self.sparse_rule if update.sparse else self.rule
-        return apply_rule(rule, self.slot_layouts(update.variable), update, type(self).__name__)
+        layouts = self.slot_layouts(update.variable)
+        return rule_application.apply_rule(rule, layouts, update, type(self).__name__)
 
     # Methods of TF 1's Optimizer.
 
@@ -348,7 +308,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         Raises:
           TypeError: an item of `var_list` is not a variable, or is a Keras 3 variable.
         """
-        gradient_pairs.check_variables(type(self).__name__, var_list)
+        check_variables(type(self).__name__, var_list)
         return super().minimize(loss, global_step, var_list, *args, **kwargs)
 
     def apply_gradients(
@@ -368,12 +328,12 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
             stack.enter_context(alone(self, RuleOptimizer))
-            pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
+            pairs = stack.enter_context(protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             if self.uses_global_step and not self.global_step_is_advanced:
                 step = self.global_step_variable()
-                incremented_step = self._rule_step.incremented_step
-                warn_if_step_is_constant(class_name, self._global_step, step, incremented_step)
+                incremented = self._rule_step.incremented_step
+                steps.warn_if_step_is_constant(class_name, self._global_step, step, incremented)
             done = super().apply_gradients(pairs, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
 
@@ -390,7 +350,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
           global_step: the variable that `apply_gradients` increments, or None if it increments no
             variable. (A wrapper around this optimizer may increment the global step instead.)
         """
-        step = step_of_wrapper() if global_step is None else global_step
+        step = steps.step_of_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, incremented_step=step)
         try:
             yield
@@ -402,7 +362,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         for variable in var_list:
             gradient_checks.trainable_dtype(class_name, variable, self._valid_dtypes())
         layouts = [checked_layouts(class_name, self.slot_layouts(each), each) for each in var_list]
-        non_slots = checked_initial_values(f"{class_name}.non_slots", self.non_slots())
+        method = f"{class_name}.non_slots"
+        non_slots = rule_application.checked_initial_values(method, self.non_slots())
         if var_list and non_slots:
             # All workers must choose the same device. They choose the device of the variable whose
             # name comes first in sorted order.
@@ -425,7 +386,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         for name in self._hyperparameter_names:
             value = current_value(name, getattr(self, "_" + name))
             # A copy, because a hyperparameter may be a variable that this training step updates.
-            tensors[name] = copied(tf.convert_to_tensor(value, name=name))
+            tensors[name] = variable_access.copied(tf.convert_to_tensor(value, name=name))
         self._rule_step = self._rule_step._replace(tensors=tensors, global_step=None, prepared={})
         if self.uses_global_step:
             step = self.global_step_variable()
@@ -436,7 +397,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
                 # copy. tf.identity is not enough, because Grappler moves it behind the casts of the
                 # global step, and then two casts could read different values.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
-            tensor = checked_for_overflow(type(self).__name__, tensor)
+            tensor = steps.checked_for_overflow(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
         self._rule_step = self._rule_step._replace(once=self._once_per_step())
         pairs = self._rule_step.pairs
@@ -452,33 +413,33 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
         once = self.once_per_step(NamedValues.of(f"hyper of {method}", values))
-        return checked_once_per_step(method, once, [*values, *self.non_slots()])
+        return rule_application.checked_once_per_step(method, once, [*values, *self.non_slots()])
 
     def _apply_dense(self, grad, var):
-        return self._apply(grad, var, WholeVariable())
+        return self._apply(grad, var, variable_access.WholeVariable())
 
     def _resource_apply_dense(self, grad, handle):
-        return self._apply(grad, handle, WholeVariable())
+        return self._apply(grad, handle, variable_access.WholeVariable())
 
     def _apply_sparse(self, grad, var):
-        return self._apply(grad.values, var, Rows(grad.indices))
+        return self._apply(grad.values, var, variable_access.Rows(grad.indices))
 
     def _resource_apply_sparse(self, grad, handle, indices):
-        return self._apply(grad, handle, Rows(indices))
+        return self._apply(grad, handle, variable_access.Rows(indices))
 
     def _finish(self, update_ops, name_scope):
         names = list(self.non_slots())
         if not names:
             return super()._finish(update_ops, name_scope)
-        with after(*update_ops):
+        with variable_access.after(*update_ops):
             variables = {name: self._non_slot(name) for name in names}
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
             method = f"{type(self).__name__}.update_non_slots"
             named_values = NamedValues.of(f"values of {method}", values)
             new_values = self.update_non_slots(named_values, hyper)
-            new_values = checked_non_slots(new_values, values, method)
-        with after(*new_values.values()):
+            new_values = rule_application.checked_non_slots(new_values, values, method)
+        with variable_access.after(*new_values.values()):
             writes = []
             for name, value in new_values.items():
                 with tf.device(variables[name].device):
@@ -491,26 +452,29 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         kernels = self._rule_step.kernels
         if not kernels.has_started:
             pairs_without_kernel = kernels.start()
-            with on_any_device():
+            with variable_access.on_any_device():
                 prepared = self.prepare_step(pairs_without_kernel)
             self._rule_step = self._rule_step._replace(prepared=prepared)
         done = kernels.update(grad, variable, access.indices)
         if done is not NotImplemented:
             return done
         sparse = access.indices is not None
-        grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
+        grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
+        grad = variable_access.here(grad)
         if versions.static_shape(variable).num_elements() == 0:
             return tf.no_op()
         densified = sparse and self.needs_whole_tensor(variable)
         if densified:
-            shape = tf.cast(variable_shape(variable), access.indices.dtype)
+            shape = tf.cast(variable_access.variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
-            access = WholeVariable()
+            access = variable_access.WholeVariable()
         update = self._update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
 
-    def _update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
+    def _update_for(
+        self, grad: Tensor, variable: Variable, access: variable_access.Access
+    ) -> Update:
         """Returns the `Update` of one variable, whose slots must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
@@ -542,11 +506,11 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     def _inputs(self, dtypes, non_slots=True):
         """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
-        step = self._rule_step
+        step, read = self._rule_step, variable_access.read_on_own_device
         names = self.non_slots() if non_slots else ()
         return Inputs(
             tensors=step.tensors,
-            non_slots={name: read_on_own_device(self._non_slot(name)) for name in names},
+            non_slots={name: read(self._non_slot(name)) for name in names},
             exact={dtype: self._exact_values(dtype) for dtype in dtypes},
             global_step=step.global_step,
             once=step.once,
@@ -591,12 +555,12 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         if step is None and self.prefers_advanced_step:
             step = self._rule_step.incremented_step
         if step is None:
-            step = find_global_step()
+            step = steps.find_global_step()
         if step is None:
             step = self._rule_step.incremented_step
         if step is None:
             step = self._new_steps.get()
-        check_graph_of_step(type(self).__name__, step)
+        steps.check_graph_of_step(type(self).__name__, step)
         return step
 
 

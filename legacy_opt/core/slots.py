@@ -141,18 +141,14 @@ class Slot:
         value = self.initial_value
         if argument_checks.is_function(value):
             value = value()
-        return (
-            tf.cast(value, dtype)
-            if argument_checks.is_tensor_like(value)
-            else tf.constant(value, dtype)
-        )
+        convert = tf.cast if argument_checks.is_tensor_like(value) else tf.constant
+        return convert(value, dtype)
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         """Returns the slot's value, in the shape that the rule gets.
 
         `like` is the gradient. The value of a `RowSlot` gets the rank of the gradient.
         """
-        del like
         return access.read(slot)
 
     def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:

@@ -104,12 +104,9 @@ class Inputs(NamedTuple):
     once: Mapping[str, Tensor]
 
     def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        """Returns the hyperparameters as attributes: scalars of `dtype`.
+        """Returns the hyperparameters as attributes: scalars of `dtype`, but not those of `once`.
 
-        Args:
-          what: see `NamedValues.of`.
-          dtype: the dtype to cast to. `global_step` and `once` are not cast.
-          non_slots: whether to include the non-slot variables' values.
+        `global_step` is not cast, either. `what` is for messages; see `NamedValues.of`.
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self.tensors.items()}
         values.update(self.exact.get(dtype, {}))
@@ -170,10 +167,6 @@ class Step(NamedTuple):
     global_step: Optional[Tensor] = None
     once: Mapping[str, Tensor] = {}
     inputs: Optional[Inputs] = None
-
-    def with_tensor(self, name: str, tensor: Tensor) -> Step:
-        """Returns this state with another tensor for a hyperparameter."""
-        return self._replace(tensors=dict(self.tensors, **{name: tensor}))
 
     def with_inputs(self, inputs: Inputs) -> Step:
         """Returns this state with all hyperparameters computed from `inputs`."""

@@ -8,19 +8,8 @@ not be installed.
 from __future__ import annotations
 
 import os
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-    Union,
-)
+import typing
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +22,7 @@ DType = tf.DType
 TensorShape = tf.TensorShape
 # The TensorFlow stubs of type checkers have no tf.compat. Therefore, type checkers get imports
 # instead: they assume Any for a class that they cannot import.
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver
 else:

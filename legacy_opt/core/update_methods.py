@@ -79,14 +79,10 @@ class UpdateMethods:
         return self._run_update_of_duplicates(base, slices, handle, grad, handle, indices)
 
     def _run_update(self, base, grad, variable, access, *arguments):
-        """Updates a variable by a kernel, or by `base` if there is no kernel.
+        """Updates a variable by a kernel; if there is none, by `base(*arguments)`.
 
-        Args:
-          base: the update method of the other base classes.
-          grad: the gradient; for a sparse gradient, the tensor of its values.
-          variable: the variable.
-          access: the part of the variable to update: `WholeVariable` or `Rows`.
-          *arguments: the arguments of `base`.
+        `base` is the update method of the other base classes. `grad` is the gradient; for a sparse
+        gradient, the tensor of its values.
         """
         done = self._step_kernels.update(grad, variable, access.indices)
         return base(*arguments) if done is NotImplemented else done

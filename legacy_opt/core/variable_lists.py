@@ -6,10 +6,6 @@ import tensorflow as tf
 def variables_in(items, what):
     """Yields the variables in a nested list, and the partitions of partitioned variables.
 
-    Args:
-      items: the list.
-      what: the argument's name, for messages.
-
     Raises:
       TypeError: an item is not a variable.
     """

@@ -162,9 +162,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             "epsilon1": argument_checks.not_negative("epsilon1", epsilon1),
             "epsilon2": argument_checks.not_negative("epsilon2", epsilon2),
         }
-        hyperparameters = {
-            key: value for key, value in hyperparameters.items() if value is not None
-        }
+        hyperparameters = {name: each for name, each in hyperparameters.items() if each is not None}
         super().__init__(use_locking, name, **hyperparameters)
         self.full_precision = tuple(hyperparameters)
         # The base class has set only the attributes of these hyperparameters.

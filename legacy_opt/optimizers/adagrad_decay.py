@@ -23,19 +23,13 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, fused_kernels
+from legacy_opt.core import argument_checks, conditions, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import GlobalStep, Gradient, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import Addition, RuleResult, Update
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, on_any_device
-from legacy_opt.optimizers.flat_elements import (
-    FlatElement,
-    FlatElementOfRows,
-    SharedCount,
-    group_by_variable,
-    warn_of_counts_by_position,
-)
+from legacy_opt.optimizers import flat_elements
 
 _MOST_AXES = 7  # GatherNd and ScatterNdAdd accept no variables with more axes.
 
@@ -93,7 +87,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     """
 
     uses_global_step = True
-    _layout_of_counts = FlatElement
+    _layout_of_counts = flat_elements.FlatElement
 
     def __init__(
         self,
@@ -133,7 +127,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         }
 
     def _power_layout(self, prepared=None):
-        shared = prepared if isinstance(prepared, SharedCount) else None
+        shared = prepared if isinstance(prepared, flat_elements.SharedCount) else None
         dtype = self.global_step_variable().dtype.base_dtype
         return self._layout_of_counts(0, dtype=dtype, shared=shared)
 
@@ -158,7 +152,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         if sparse:  # a pure function does not call `FlatElement.add`, which warns otherwise
-            warn_of_counts_by_position(self._power_layout(), variable)
+            flat_elements.warn_of_counts_by_position(self._power_layout(), variable)
         return super().pure_rule(variable, sparse)
 
     @staticmethod
@@ -208,7 +202,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 updates[id(variable)] = self._update_for(grad, variable, WholeVariable())
         groups_by_device = {}
         prepared = {}
-        for group in group_by_variable(updates.values()):
+        for group in flat_elements.group_by_variable(updates.values()):
             first = group[0]
             if self._has_kernel(first.variable, sparse=False):
                 groups_by_device.setdefault(first.variable.device, []).append(group)
@@ -228,11 +222,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_whole(self, groups):
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
-        Args:
-          groups: for each variable, a list of its `Update`, or of the updates of its parts.
-
-        Returns:
-          A list of operations or tensors. Wait for them before you use the accumulators.
+        Each group is a list of a variable's `Update`, or of the updates of its parts. Wait for the
+        operations or tensors in the result before you use the accumulators.
         """
         updates = list(itertools.chain(*groups))
         period = updates[0].hyper.period
@@ -241,29 +232,20 @@ class AdagradDecayOptimizer(RuleOptimizer):
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
-            # Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref
-            # variables. Operations that depend on output_true run only if a decay is due.
-            due = self._due(period, groups)
-            switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
-            with after(*grads):
-                due_period = tf.identity(switch.output_true)
-            with after(due_period):
+
+            def decay_now(due_period):
                 # Read the counts again, because another worker may just have applied the decay.
-                decayed = self._decay_due(groups, self._due(due_period, groups))
-            with after(*decayed):
-                done = tf.identity(due_period)
-            return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
+                return self._decay_due(groups, self._due(due_period, groups))
+
+            is_any_due = tf.reduce_any(self._due(period, groups))
+            return [conditions.run_by_switch(is_any_due, period, decay_now, waits_for=grads)]
         with after(*grads):
             due = self._due(period, groups)
         if building == versions.EAGER:
             return self._decay_due(groups, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
-
-            def decay():
-                with after(*self._decay_due(groups, due)):
-                    return tf.constant(True)
-
-            return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
+            is_any_due = tf.reduce_any(due)
+            return [conditions.run_by_cond(is_any_due, lambda: self._decay_due(groups, due))]
         return self._decay_due(groups, due)
 
     def _due(self, period, groups):
@@ -346,4 +328,4 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
             print(optimizer.get_slot(table, "accumulator_decay_power").shape.as_list())  # [1000]
     """
 
-    _layout_of_counts = FlatElementOfRows
+    _layout_of_counts = flat_elements.FlatElementOfRows

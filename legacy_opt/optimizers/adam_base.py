@@ -105,7 +105,6 @@ class AdamBase(RuleOptimizer):
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         """Computes `rule`, with the given rounding of `moments`."""
-        del value
         m, v = moments(grad, slots, hyper, rounding)
         change = corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
         return change, {"m": m, "v": v}
@@ -167,14 +166,7 @@ class AdamBase(RuleOptimizer):
 
 
 def moments(grad, slots, hyper, rounding):
-    """Returns the new first and second moment.
-
-    Args:
-      grad: the gradient.
-      slots: the values of `m` and `v` as passed to a rule.
-      hyper: the hyperparameters.
-      rounding: `AS_WRITTEN`, `AS_IN_A_SESSION` or `AS_FUSED`.
-    """
+    """Returns the new moments; `rounding` is `AS_WRITTEN`, `AS_IN_A_SESSION` or `AS_FUSED`."""
     m = moving_average(slots.m, grad, hyper.beta1, rounding)
     if rounding == AS_FUSED:
         return m, moving_average(slots.v, tf.square(grad), hyper.beta2, rounding)

@@ -164,7 +164,6 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
 
     def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
         """Returns the moments to use in the update. The class for LAMB corrects their bias here."""
-        del hyper
         return m, v
 
     def _do_use_weight_decay(self, param_name):

@@ -76,7 +76,6 @@ class AdaMaxOptimizer(AdamBase):
         return self._non_slot("beta1_power")
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
-        del value
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         change = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))

@@ -33,7 +33,10 @@ from legacy_opt.optimizers import sign_decay
 
 
 class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
-    """Base class of AddSign and PowerSign."""
+    """Base class of AddSign and PowerSign.
+
+    `_multiplier` of a subclass returns the gradient's factor for ``d(t) * sign(g) * sign(m)``.
+    """
 
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
@@ -103,15 +106,6 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
             beta=update.hyper.beta,
             **{self._own_argument: getattr(update.hyper, self._own_argument)},
         )
-
-    def _multiplier(self, sign, hyper):
-        """Returns the factor of the gradient, without the learning rate.
-
-        Args:
-          sign: ``d(t) * sign(g) * sign(m)``, where ``d(t)`` is the sign decay.
-          hyper: see `rule`.
-        """
-        raise NotImplementedError
 
 
 class AddSignOptimizer(_SignOptimizer):

@@ -25,7 +25,6 @@ class _DecayOfContrib:
         self, *args: Any, decay_var_list: Optional[Collection[Variable]] = None, **kwargs: Any
     ) -> Optional[Operation]:
         """Ignores `decay_var_list`, which tf.contrib.opt's apply_gradients replaces by None."""
-        del decay_var_list
         return super().minimize(*args[:_COMMON_ARGUMENTS], **kwargs)
 
     @staticmethod

@@ -25,15 +25,10 @@ from typing import Any, ClassVar, Collection, Iterable, Iterator, List, NamedTup
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import (
-    argument_checks,
-    fused_kernels,
-    gradient_checks,
-    gradient_pairs,
-    hyperparameters,
-)
+from legacy_opt.core import argument_checks, fused_kernels, gradient_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
+from legacy_opt.core.hyperparameters import current_value, unrounded
 from legacy_opt.core.shortened import quoted
 from legacy_opt.core.step import TakesTurns, alone
 from legacy_opt.core.types import (
@@ -254,9 +249,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
                 "decay_var_list must be a list, tuple or set of variables, or None for all; got "
                 f"{decay_var_list!r}."
             )
-        variables = []
-        for item in decay_var_list:
-            variables += parts_of(item)
+        variables = [part for item in decay_var_list for part in parts_of(item)]
         for item in variables:
             if not hasattr(item, "assign_sub"):
                 raise TypeError(f"decay_var_list must contain only variables, got {item!r}.")
@@ -297,7 +290,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
     def _prepare(self):
         if self._step_pairs:
             self._warn_of_decay_var_list()
-        value = hyperparameters.current_value("weight_decay", self._weight_decay)
+        value = current_value("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
         self._step_waits_for = _after_all_gradients(self._step_pairs)
         super()._prepare()
@@ -352,20 +345,15 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
 
 
 def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
-    """Returns the weight decay in a variable's dtype.
+    """Returns `tensor`, the weight decay of this training step, in a variable's dtype.
 
     This is a function and not a method of the optimizer, because `to_keras` analyzes methods: if a
     method read the Python number, `to_keras` would assume that users cannot change the weight decay
     during training.
-
-    Args:
-      optimizer: the optimizer with the weight decay.
-      tensor: the weight decay of this training step.
-      dtype: the dtype of the variable.
     """
     if dtype == tf.float32:
         return tf.cast(tensor, dtype)
-    return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
+    return unrounded(tensor, optimizer._weight_decay, dtype)
 
 
 def _is_mixin(cls):
@@ -375,7 +363,6 @@ def _is_mixin(cls):
 
 def _decay_whole(variable, access, factor, use_locking):
     # This kernel computes var -= alpha * delta. `delta` is the variable's value, without a copy.
-    del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
     value = versions.read_value(variable)
@@ -451,10 +438,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
     """Returns a class made of two base classes; see `extend_with_decoupled_weight_decay`.
 
-    Args:
-      extension: the first base class: `DecoupledWeightDecayExtension`, or a subclass that is not an
-        optimizer.
-      base_optimizer: the second base class.
+    `extension` is `DecoupledWeightDecayExtension`, or a subclass that is not an optimizer.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(

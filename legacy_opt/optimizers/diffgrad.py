@@ -77,7 +77,6 @@ class DiffGradOptimizer(AdamBase):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
-        del value
         m, v = moments(grad, slots, hyper, rounding)
         return _change(hyper, m, v, slots.prev_grad, grad), {"m": m, "v": v, "prev_grad": grad}
 

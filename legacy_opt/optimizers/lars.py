@@ -206,11 +206,7 @@ def _trust_ratio(grad, value, hyper):
 
 
 def _texts(name, values):
-    """Returns `values`, an iterable of strings or None, as a list or None.
-
-    Raises:
-      TypeError: `values` is a string, or has an element that is not a string.
-    """
+    """Returns an iterable of strings as a list, and None as None; else raises a TypeError."""
     if values is None:
         return None
     texts = values if isinstance(values, str) else list(values)

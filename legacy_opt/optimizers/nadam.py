@@ -63,7 +63,6 @@ class NadamOptimizer(AdamBase):
         return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
-        del value
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         change = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)

@@ -43,12 +43,11 @@ class PatternsOptimizer(RuleOptimizer):
         names = sorted(map(self._name_to_match, variables))
         lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
         for patterns, attribute in lists.items():
-            self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
-
-    def _warn_of_unmatched(self, argument, patterns, names):
-        unmatched = [each for each in patterns if not any(self._matches(each, n) for n in names)]
-        if len(unmatched) < len(patterns):
-            unmatched = [each for each in unmatched if each not in _OF_BERT]
-        if unmatched:
-            text = f"{argument} has {quoted(unmatched)}, which matches no variable of this step"
-            warn(f"{type(self).__name__}: {text}: {quoted(names)}.", UserWarning)
+            unmatched = [
+                each for each in patterns if not any(self._matches(each, n) for n in names)
+            ]
+            if len(unmatched) < len(patterns):
+                unmatched = [each for each in unmatched if each not in _OF_BERT]
+            if unmatched:
+                text = f"{attribute.lstrip('_')} has {quoted(unmatched)}, which matches no variable"
+                warn(f"{type(self).__name__}: {text} of this step: {quoted(names)}.", UserWarning)

@@ -64,11 +64,7 @@ def power(value, exponent):
 def power_by_svd(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by singular value decomposition.
 
-    Args:
-      matrix: a symmetric matrix, ``[size, size]``.
-      size: the number of rows of `matrix`.
-      exponent: a number or scalar tensor.
-      epsilon: added to the diagonal. Singular values below epsilon are set to epsilon.
+    The matrix is symmetric. Singular values below epsilon are set to epsilon.
     """
     if size == 1:
         return power(matrix + epsilon, exponent)
@@ -83,13 +79,7 @@ def power_by_iteration(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
     The function computes the square root, and raises the square root to the power ``2 * exponent``.
-    This power must be -1/p for a positive integer p.
-
-    Args:
-      matrix: a symmetric matrix, ``[size, size]``.
-      size: the number of rows of `matrix`.
-      exponent: a number.
-      epsilon: added to the diagonal.
+    This power must be -1/p for a positive integer p, and the exponent a number.
     """
     return _inverse_root(_square_root(matrix, size, epsilon), size, 2 * exponent)
 

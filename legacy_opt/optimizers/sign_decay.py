@@ -93,7 +93,7 @@ def get_restart_decay_fn(
 
 
 class _Decay(StepFunction):
-    """Base class of the decays."""
+    """Base class: `value_at` of a subclass returns the decay at a step up to `decay_steps`."""
 
     def __init__(self, decay_steps):
         self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
@@ -110,10 +110,6 @@ class _Decay(StepFunction):
         if step.dtype.is_integer:
             step = tf.cast(step, tf.int64)  # decay_steps may not fit into int32
         return self.value_at(tf.minimum(step, self.decay_steps))
-
-    def value_at(self, step):
-        """Returns the decay at a step of at most `decay_steps`."""
-        raise NotImplementedError
 
     @property
     def reciprocal_steps(self):

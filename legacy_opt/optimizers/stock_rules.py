@@ -8,6 +8,7 @@ updates.
 
 from __future__ import annotations
 
+import functools
 import operator
 from types import SimpleNamespace
 from typing import Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple, Union
@@ -58,23 +59,15 @@ class StockRule(NamedTuple):
 
 
 def _gradient_descent(grad, value, slots, hyper):
-    del slots
     return value - hyper.learning_rate * grad, {}
 
 
-def _momentum(grad, value, slots, hyper):
+def _momentum(grad, value, slots, hyper, of_rows=False):
     momentum = slots.momentum * hyper.momentum + grad
     change = momentum * hyper.learning_rate
-    if hyper.use_nesterov:
+    if hyper.use_nesterov and not of_rows:
         change = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
-    return value - change, {"momentum": momentum}
-
-
-def _momentum_of_rows(grad, value, slots, hyper):
-    """Like `_momentum`, but with the order of products in the kernel for sparse gradients."""
-    momentum = slots.momentum * hyper.momentum + grad
-    change = momentum * hyper.learning_rate
-    if hyper.use_nesterov:
+    elif hyper.use_nesterov:  # the order of products in the kernel for sparse gradients
         change = grad * hyper.learning_rate + momentum * (hyper.learning_rate * hyper.momentum)
     return value - change, {"momentum": momentum}
 
@@ -83,10 +76,6 @@ def _adam(grad, value, slots, hyper, rounding=adam_base.AS_FUSED):
     m, v = adam_base.moments(grad, slots, hyper, rounding)
     change = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
     return value - change, {"m": m, "v": v}
-
-
-def _adam_of_rows(grad, value, slots, hyper):
-    return _adam(grad, value, slots, hyper, rounding=adam_base.AS_IN_A_SESSION)
 
 
 def _adagrad(grad, value, slots, hyper):
@@ -159,7 +148,6 @@ def _refused_ftrl(optimizer):
 
 
 def _adagrad_da(grad, value, slots, hyper):
-    del value
     step = hyper.global_step
     total = slots.gradient_accumulator + grad
     squares = slots.gradient_squared_accumulator + grad * grad
@@ -181,7 +169,6 @@ def _proximal_adagrad(grad, value, slots, hyper):
 
 
 def _proximal_gradient_descent(grad, value, slots, hyper):
-    del slots
     return _proximal(grad, value, hyper.learning_rate, hyper), {}
 
 
@@ -212,7 +199,7 @@ RULES = {
             "beta2": "_beta2_t",
             "epsilon": "_epsilon_t",
         },
-        sparse_function=_adam_of_rows,
+        sparse_function=functools.partial(_adam, rounding=adam_base.AS_IN_A_SESSION),
         whole_tensor=True,
         powers=True,
     ),
@@ -236,18 +223,13 @@ RULES = {
         _momentum,
         dict(_RATE, momentum="_momentum_tensor"),
         {"use_nesterov": operator.attrgetter("_use_nesterov")},
-        sparse_function=_momentum_of_rows,
+        sparse_function=functools.partial(_momentum, of_rows=True),
     ),
     v1.ProximalAdagradOptimizer: StockRule(_proximal_adagrad, _L1_AND_L2),
     v1.ProximalGradientDescentOptimizer: StockRule(_proximal_gradient_descent, _L1_AND_L2),
     v1.RMSPropOptimizer: StockRule(
         _rmsprop,
-        dict(
-            _RATE,
-            decay="_decay_tensor",
-            momentum="_momentum_tensor",
-            epsilon="_epsilon_tensor",
-        ),
+        dict(_RATE, decay="_decay_tensor", momentum="_momentum_tensor", epsilon="_epsilon_tensor"),
         {"centered": operator.attrgetter("_centered")},
         sparse_function=_rmsprop_of_rows,
     ),
@@ -255,12 +237,7 @@ RULES = {
 
 
 def updating_class(classes: Iterable[type], methods: Collection[str]) -> type:
-    """Returns the first class that defines one of the update methods.
-
-    Args:
-      classes: the classes of an optimizer, in the order of method resolution.
-      methods: the names of the update methods.
-    """
+    """Returns the first class that defines one of the update methods."""
     return next(cls for cls in classes if set(methods) & set(vars(cls)))
 
 
@@ -280,14 +257,7 @@ def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
 def hyper_of(
     rule: StockRule, optimizer: V1Optimizer, scalars: Dict[str, Tensor], dtype: DType
 ) -> SimpleNamespace:
-    """Returns the object `hyper` for a `StockFunction`: hyperparameters in a dtype, and flags.
-
-    Args:
-      rule: the rule.
-      optimizer: the optimizer from which the flags are read.
-      scalars: the tensors from `scalars_of`.
-      dtype: the dtype of the variable.
-    """
+    """Returns `hyper` for a `StockFunction`: `scalars_of` the optimizer in a dtype, and flags."""
     tensors = {name: tf.cast(tensor, dtype) for name, tensor in scalars.items()}
     flags = {name: bool(flag(optimizer)) for name, flag in rule.flags.items()}
     return SimpleNamespace(**tensors, **flags)

@@ -147,10 +147,7 @@ def _learning_rate(learning_rate, decay_fn, global_step, summaries):
         return None
     if not argument_checks.is_tensor_like(learning_rate):
         learning_rate = v1.get_variable(
-            "learning_rate",
-            [],
-            trainable=False,
-            initializer=v1.constant_initializer(learning_rate),
+            "learning_rate", [], trainable=False, initializer=v1.constant_initializer(learning_rate)
         )
     if decay_fn is not None:
         learning_rate = decay_fn(learning_rate, global_step)

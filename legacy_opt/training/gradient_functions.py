@@ -11,15 +11,7 @@ from typing import Any, List, Mapping
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
-from legacy_opt.core.gradient_values import (
-    in_dtype,
-    map_values,
-    pairs_of,
-    positive_scalar,
-    scaled,
-    values_of,
-)
+from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import FunctionOfPairs, GradAndVar, GradsAndVars, Tensor, TensorLike
@@ -46,13 +38,9 @@ def clip_gradient_norms(
       TypeError: an argument has the wrong type.
       ValueError: `max_norm` is not positive.
     """
-    max_norm = positive_scalar("max_norm", max_norm)
-
-    def clip(grad):
-        return tf.clip_by_norm(grad, in_dtype(max_norm, grad.dtype))
-
-    pairs = pairs_of("clip_gradient_norms", gradients_to_variables)
-    return [(map_values(clip, grad), variable) for grad, variable in pairs]
+    max_norm = gradient_values.positive_scalar("max_norm", max_norm)
+    pairs = gradient_values.pairs_of("clip_gradient_norms", gradients_to_variables)
+    return gradient_values.clip_by_norm(pairs, max_norm)
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
@@ -68,7 +56,7 @@ def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
       TypeError: `max_norm` has the wrong type.
       ValueError: `max_norm` is not positive.
     """
-    max_norm = positive_scalar("max_norm", max_norm)
+    max_norm = gradient_values.positive_scalar("max_norm", max_norm)
     return lambda gradients_to_variables: clip_gradient_norms(gradients_to_variables, max_norm)
 
 
@@ -91,7 +79,7 @@ def multiply_gradients(
       ValueError: `gradient_multipliers` is empty; or it has a name that does not belong to any
         variable; or it has a key for a variable whose gradient is None.
     """
-    pairs = pairs_of("multiply_gradients", grads_and_vars)
+    pairs = gradient_values.pairs_of("multiply_gradients", grads_and_vars)
     check_multipliers(gradient_multipliers)
     if not gradient_multipliers:
         raise ValueError("gradient_multipliers is empty.")
@@ -105,7 +93,7 @@ def multiply_gradients(
                 )
             if not argument_checks.is_tensor_like(multiplier):
                 multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
-            grad = scaled(grad, multiplier)
+            grad = gradient_values.scaled(grad, multiplier)
         new_pairs.append((grad, variable))
     return new_pairs
 
@@ -122,7 +110,7 @@ def multiply_by_full_names(grads_and_vars, gradient_multipliers):
         if multiplier is not None and grad is not None:
             if not isinstance(grad, tf.IndexedSlices):
                 multiplier = tf.cast(multiplier, grad.dtype)
-            grad = scaled(grad, multiplier)
+            grad = gradient_values.scaled(grad, multiplier)
         new_pairs.append((grad, variable))
     return new_pairs
 
@@ -186,12 +174,12 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
       TypeError: `grads_and_vars` is not a list of (gradient, variable) pairs.
     """
     summaries = []
-    for grad, variable in pairs_of("add_gradients_summaries", grads_and_vars):
+    for grad, variable in gradient_values.pairs_of("add_gradients_summaries", grads_and_vars):
         if grad is None:
             v1.logging.info("Var %s has no gradient", variable.op.name)
             continue
         name = variable.op.name
-        values = values_of(grad)
+        values = gradient_values.values_of(grad)
         summaries.append(v1.summary.histogram(name + "_gradient", values))
         norm = tf.linalg.global_norm([values])
         summaries.append(v1.summary.scalar(name + "_gradient_norm", norm))
@@ -211,6 +199,6 @@ def add_noise(grads_and_vars, scale):
             else:
                 shape = grad.shape if grad.shape.is_fully_defined() else tf.shape(grad)
             noise = tf.random.truncated_normal(shape, dtype=grad.dtype)
-            grad = grad + noise * in_dtype(scale, grad.dtype)
+            grad = grad + noise * gradient_values.in_dtype(scale, grad.dtype)
         noisy.append((grad, variable))
     return noisy

@@ -92,7 +92,6 @@ class ProgressBarHook(v1.train.SessionRunHook):
     def before_run(
         self, run_context: tf.compat.v1.train.SessionRunContext
     ) -> tf.compat.v1.train.SessionRunArgs:
-        del run_context
         return v1.train.SessionRunArgs(self._fetches)
 
     def after_run(
@@ -100,7 +99,6 @@ class ProgressBarHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        del run_context
         if "loss" in run_values.results:
             loss = np.asarray(run_values.results["loss"])
             if loss.ndim:
@@ -226,13 +224,11 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
     ) -> None:
-        del session, coord
         self._timer.reset()  # a recreated session may have restored an old step
 
     def before_run(
         self, run_context: tf.compat.v1.train.SessionRunContext
     ) -> tf.compat.v1.train.SessionRunArgs:
-        del run_context
         return v1.train.SessionRunArgs(self._fetches["step"])
 
     def after_run(

@@ -13,19 +13,10 @@ _LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # nam
 
 
 def apply(optimizer, pairs, global_step, checked_loss, name=None):
-    """Applies gradients.
+    """Applies gradients, and returns the operation.
 
-    Args:
-      optimizer: a `tf.compat.v1.train.Optimizer`.
-      pairs: a list of (gradient, variable) pairs.
-      global_step: the variable to increment, or None.
-      checked_loss: the loss, or None. The loss and the gradients are checked for NaN and infinity
-        before any variable is written. If `optimizer` scales the loss, gradients are not checked.
-        If `checked_loss` is None, nothing is checked.
-      name: the name of the operation.
-
-    Returns:
-      The operation.
+    If `checked_loss` is not None, the loss and the gradients are checked for NaN and infinity
+    before any variable is written. If `optimizer` scales the loss, gradients are not checked.
     """
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)

@@ -79,14 +79,7 @@ def check_optimizer(optimizer, learning_rate):
 def make_optimizer(optimizer, learning_rate, global_step):
     """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
-    Args:
-      optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class, a function, or an instance.
-      learning_rate: a number, tensor or variable. If it is None and `optimizer` is a function, the
-        function is called without arguments.
-      global_step: the global step, a variable or tensor, or None.
-
-    Returns:
-      A `tf.compat.v1.train.Optimizer`.
+    If `learning_rate` is None and `optimizer` is a function, it is called without arguments.
 
     Raises:
       TypeError: a class requires further arguments, or a function does not return a v1 optimizer.
@@ -124,11 +117,7 @@ def _make(maker, name, learning_rate, global_step):
 
 
 def v1_optimizer(what, value):
-    """Returns `value` if it is a v1 optimizer.
-
-    Raises:
-      TypeError: `value` is not a v1 optimizer.
-    """
+    """Returns `value` if it is a v1 optimizer; raises a TypeError if it is not."""
     if not isinstance(value, v1.train.Optimizer):
         raise argument_checks.WrongTypeError(_no_optimizer(what, value))
     return value

@@ -231,9 +231,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _RemovedLoader(importlib.abc.Loader):
     """Replaces a module that needs removed parts of TensorFlow; see `_removed_class`."""
 
-    def create_module(self, spec):
-        return None
-
     def exec_module(self, module):
         module.__getattr__ = _removed_class
 
@@ -352,8 +349,7 @@ def _init_run_config(config, tf_config):
 _REPLACED = {
     "tensorflow.python.distribute": {
         "estimator_training": types.SimpleNamespace(
-            init_run_config=_init_run_config,
-            should_run_distribute_coordinator=lambda config: False,
+            init_run_config=_init_run_config, should_run_distribute_coordinator=lambda config: False
         )
     },
     "tensorflow.python.tpu": {

@@ -4,13 +4,9 @@ from legacy_opt.versions.modes import is_symbolic
 
 
 def captures(graph):
-    """Returns the tensors of surrounding graphs that the inputs of a function stand for.
+    """Returns the tensors of surrounding graphs that the inputs of a function's graph stand for.
 
-    Args:
-      graph: a `tf.Graph`. One that does not belong to a function has no such inputs.
-
-    Returns:
-      A dict from operations of `graph` to tensors, without inputs that stand for eager tensors.
+    The result is a dict from operations of `graph`, without inputs that stand for eager tensors.
     """
     pairs = zip(getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ()))
     return {inside.op: outside for inside, outside in pairs if is_symbolic(outside)}

@@ -76,22 +76,10 @@ def keras_2():
         ) from error
 
 
-def has_keras_2():
-    """Returns whether `keras_2` finds Keras 2."""
-    try:
-        keras_2()
-    except ImportError:
-        return False
-    return True
-
-
 def keras_1():
     """Returns Keras 2 with the names and defaults of TensorFlow 1: `tf.compat.v1.keras`.
 
-    If `tf.compat.v1.keras` is Keras 3, returns the same module of the package tf_keras.
-
-    Raises:
-      ImportError: see `keras_2`.
+    If `tf.compat.v1.keras` is Keras 3, returns the same module of tf_keras, like `keras_2`.
     """
     keras = keras_2()
     name = tf.compat.v1.keras.__name__ if keras is tf.keras else f"{keras.__name__}.api._v1.keras"
@@ -99,11 +87,7 @@ def keras_1():
 
 
 def keras_optimizers_1():
-    """Returns the module of `keras_1` with Keras' first optimizers, which `tf.contrib.keras` had.
-
-    Raises:
-      ImportError: see `keras_2`.
-    """
+    """Returns the module of `keras_1` with Keras' first optimizers, those of `tf.contrib.keras`."""
     home = keras_1().optimizers.get.__module__
     names = (home + ".optimizer_v1", home[:-1] + "_v1")  # the second: TensorFlow up to 2.8
     return next(sys.modules[name] for name in names if name in sys.modules)

@@ -74,8 +74,7 @@ def tensorflow_build():
 def cpp_standard(folder=None):
     """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag.
 
-    Args:
-      folder: the folder of another TensorFlow's libraries, which need not run on this machine.
+    `folder` may have the libraries of another TensorFlow, which need not run on this machine.
     """
     # With C++17, absl::string_view is std::string_view, so the mangled names of TensorFlow's
     # functions contain std::basic_string_view.
@@ -104,10 +103,6 @@ def make_some_wait(awaited, is_chosen):
 
     Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
     `init_scope`, or inside functions and branches, but on those that call functions and branches.
-
-    Args:
-      awaited: an operation.
-      is_chosen: a function of an operation.
     """
     # A scope without dependencies records the operations that are created in it.
     scope = tf.compat.v1.get_default_graph().control_dependencies([])
@@ -223,8 +218,7 @@ def remapping_crashes():
 def turn_remapping_off(say):
     """Turns Grappler's remapping off in all new Sessions, unless a program has set it explicitly.
 
-    Args:
-      say: a function that is called before a Session is created without remapping.
+    `say` is called before a Session is created without remapping.
     """
     tf.config.optimizer.set_experimental_options({"remapping": False})  # if `config` is None
     base = tf.compat.v1.Session.__bases__[0]  # also the base class of InteractiveSession
@@ -250,12 +244,7 @@ def lock_global_step_increment(operation):
 
     TensorFlow's optimizers increment a ref variable without its lock, so that increments by
     concurrent threads can be lost. A resource variable is always incremented under its lock.
-
-    Args:
-      operation: the operation that `apply_gradients` returned.
-
-    Returns:
-      `operation`.
+    Returns `operation`, which `apply_gradients` has returned.
     """
     if getattr(operation, "type", None) == "AssignAdd":
         operation._set_attr("use_locking", tf.compat.v1.AttrValue(b=True))

@@ -6,12 +6,7 @@ ESTIMATOR_VERSION = "2.15.0"  # the last release of tensorflow-estimator
 
 
 def pip_command(*packages, version=tf.__version__):
-    """Returns the command that installs packages without changing TensorFlow.
-
-    Args:
-      *packages: "tf-keras" or "tensorflow-estimator", or both.
-      version: the version of the installed TensorFlow.
-    """
+    """Returns the command that installs packages without changing TensorFlow of this version."""
     minor = ".".join(version.split(".")[:2])
     requirements = {
         "tensorflow-estimator": f"tensorflow-estimator=={ESTIMATOR_VERSION}",

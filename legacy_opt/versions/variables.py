@@ -65,8 +65,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     Args:
       slot: the slot variable.
       variable: the part that the slot belongs to.
-      axes: for each axis of the slot, the corresponding axis of the variable; () if no axes
-        correspond; None if all parts share one slot.
+      axes: see `Slot.axes`.
       part_by_part: whether to save the slot of each part separately, under the slot's name in the
         graph.
     """

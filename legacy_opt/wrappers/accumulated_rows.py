@@ -1,7 +1,5 @@
 """Slots that collect the rows of sparse gradients over several calls of `apply_gradients`."""
 
-import collections
-
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -77,7 +75,7 @@ class Homes:
 
     def group(self, pairs):
         """Groups (gradient, variable) pairs by home. Returns a list of (home, list of pairs)."""
-        groups = collections.OrderedDict()
+        groups = {}  # by the id of the home
         for grad, variable in pairs:
             home = self.home_of(variable)
             _, pairs_of_home = groups.setdefault(id(home), (home, []))

@@ -152,11 +152,7 @@ def name_of(optimizer: V1Optimizer) -> str:
 
 
 def check_step_to_increment(global_step):
-    """Checks that a global step is None or a variable.
-
-    Raises:
-      TypeError: `global_step` is neither a variable nor None.
-    """
+    """Raises a TypeError if `global_step` is neither a variable nor None."""
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
             "global_step must be a variable, for example from "
@@ -174,12 +170,6 @@ def parts_of_a_step(global_step):
     global step read `global_step` before it is incremented. The inner optimizers' operations are
     not added to the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP
     as the whole training step.
-
-    Args:
-      global_step: the variable that `whole_step` will increment, or None.
-
-    Raises:
-      TypeError: `global_step` is neither a variable nor None.
     """
     check_step_to_increment(global_step)
     with wrapper_increments(global_step):
@@ -193,12 +183,7 @@ def parts_of_a_step(global_step):
 
 
 def whole_step(parts, global_step, name):
-    """Increments the global step after all inner optimizers have applied their gradients.
-
-    Args:
-      parts: the operations that the inner optimizers returned.
-      global_step: the variable to increment, or None.
-      name: the name of the returned operation.
+    """Increments the global step after `parts`, the operations of the inner optimizers.
 
     Returns:
       An operation that runs the whole training step and is in the collection TRAIN_OP; None when

@@ -19,20 +19,14 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_checks
+from legacy_opt.core import argument_checks, conditions, dynamic_embeddings, gradient_checks
 from legacy_opt.core.global_step import warn_if_step_is_not_counted
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_shape
-from legacy_opt.wrappers.accumulated_rows import (
-    GrowingSlot,
-    Homes,
-    ids_and_rows,
-    is_cut_by_rows,
-    rows_shape,
-)
+from legacy_opt.wrappers import accumulated_rows
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_increment
 from legacy_opt.wrappers.nested_optimizers import comes_from_sync_replicas, contains_sync_replicas
 
@@ -124,7 +118,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self, optimizer: V1Optimizer, steps: int, name: str = "GradientAccumulation"
     ) -> None:
         super().__init__([optimizer], name=name)
-        self._homes = Homes()
+        self._homes = accumulated_rows.Homes()
         self._steps = argument_checks.positive_integer("steps", steps)
         if self._steps > 1 and contains_sync_replicas(optimizer):
             raise ValueError(_NO_SYNC_REPLICAS % "wrap")
@@ -169,15 +163,20 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         with v1.name_scope(name or self.get_name()) as scope:
             count = self._accumulate(pairs)
             due = count >= self._steps
-        variables = [variable for _, variable in pairs]
+
+        def flush():
+            return [self._flush([variable for _, variable in pairs], count, global_step)]
+
         if building == versions.EAGER:
-            return self._flush(variables, count, global_step) if due.numpy() else None
+            return flush()[0] if due.numpy() else None
         train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
         before = list(train_ops)
         graph = v1.get_default_graph()
         first_new = len(graph.get_operations())
-        choose = _choose_in_a_function if building == versions.FUNCTION else _choose_in_a_graph
-        done = choose(due, lambda: self._flush(variables, count, global_step))
+        if building == versions.FUNCTION:
+            done = conditions.run_by_cond(due, flush)
+        else:
+            done = conditions.run_by_switch(due, due, lambda _: flush())
         if global_step is not None and building == versions.GRAPH:
             operations = graph.get_operations()[first_new:]
             warn_if_step_is_not_counted(self.wrapped[0], global_step, operations)
@@ -250,7 +249,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             )
 
     def _create_gradient_slots(self, variable, slot_names):
-        if slot_names == _ROW_SLOTS and is_cut_by_rows(variable):
+        if slot_names == _ROW_SLOTS and accumulated_rows.is_cut_by_rows(variable):
             variable = self._homes.add(variable)
         for name in slot_names:
             op_name = f"{self._name}/{name}"
@@ -296,7 +295,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         total = self.own_slot(home, "gradient_sum")
         if total is None:
             stored = [self._stored_rows(home)]
-            stored += [ids_and_rows(grad, variable) for grad, variable in pairs]
+            stored += [accumulated_rows.ids_and_rows(grad, variable) for grad, variable in pairs]
             ids = tf.concat([ids for ids, _ in stored], 0)
             rows = tf.concat([rows for _, rows in stored], 0)
             with after(ids, rows):
@@ -346,7 +345,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         ids = self.own_slot(variable, "gradient_ids").read_value()
         rows = self.own_slot(variable, "gradient_rows").read_value()
         # A ref variable whose shape changes has no static shape, so the shape is set here.
-        return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
+        shape = accumulated_rows.rows_shape(variable)
+        return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, shape)
 
     def _stored_rows_of(self, variable):
         """Returns a variable's stored ids and rows.
@@ -357,7 +357,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         home = self._homes.home_of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)
-            if not is_cut_by_rows(variable):
+            if not accumulated_rows.is_cut_by_rows(variable):
                 return ids, rows
             part = versions.part_of(variable)
             begin, size = part.offset[0], part.shape[0]
@@ -416,9 +416,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
 def _layout_of(name, variable):
     if name == "gradient_ids":
-        return GrowingSlot(has_rows=False, dtype=tf.int64)
+        return accumulated_rows.GrowingSlot(has_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
-        return GrowingSlot(has_rows=True)
+        return accumulated_rows.GrowingSlot(has_rows=True)
     return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
 
 
@@ -426,31 +426,3 @@ def _graph_of_variables():
     """Returns the TF1 graph in which variables are created, or None for eager variables."""
     with tf.init_scope():
         return None if tf.executing_eagerly() else v1.get_default_graph()
-
-
-def _choose_in_a_graph(due, flush):
-    """Builds the operations of `flush` in a TF1 graph so that they run only if `due` is true.
-
-    A Switch is used because tf.cond does not accept ref variables when v2 control flow is enabled.
-    Operations that depend on `output_true` of the Switch run only if `due` is true.
-
-    Returns:
-      A tensor that is available after the operations have run or have been skipped.
-    """
-    switch = tf.raw_ops.Switch(data=due, pred=due)
-    is_due = tf.identity(switch.output_true)
-    with after(is_due):
-        flushed = flush()
-    with after(flushed):
-        done = tf.identity(is_due)
-    return tf.raw_ops.Merge(inputs=[switch.output_false, done]).output
-
-
-def _choose_in_a_function(due, flush):
-    """Like `_choose_in_a_graph`, but for functions, where tf.cond accepts all variables."""
-
-    def flushed():
-        with after(flush()):
-            return tf.constant(True)
-
-    return tf.cond(due, flushed, lambda: tf.constant(False))

@@ -175,14 +175,7 @@ class ClipByNormOptimizer(GradientClipping):
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current_value("clip_norm", self._clip_norm)
-
-        def clipped(values):
-            return tf.clip_by_norm(values, gradient_values.in_dtype(limit, values.dtype))
-
-        return [
-            (gradient_values.map_values(clipped, grad), variable)
-            for grad, variable in grads_and_vars
-        ]
+        return gradient_values.clip_by_norm(grads_and_vars, limit)
 
 
 class ClipByGlobalNormOptimizer(GradientClipping):

@@ -277,13 +277,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
 
 def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
-    """Returns the tensor to subtract from an average.
-
-    Args:
-      average: the value of the average.
-      value: the value of the averaged variable.
-      rate: 1 minus the decay factor, a scalar.
-    """
+    """Returns the tensor to subtract from an average; `rate` is 1 minus the decay factor."""
     gap = average - value
     return gap * tf.cast(rate, gap.dtype)
 

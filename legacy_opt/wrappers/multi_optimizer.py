@@ -20,14 +20,9 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_lists import variables_in
+from legacy_opt.wrappers import multi_optimizer_routes
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
-from legacy_opt.wrappers.multi_optimizer_routes import (
-    Collection,
-    Route,
-    Which,
-    check_matched,
-    make_routes,
-)
+from legacy_opt.wrappers.multi_optimizer_routes import Collection, Route, Which
 from legacy_opt.wrappers.nested_optimizers import all_optimizers_in
 
 v1 = tf.compat.v1
@@ -93,7 +88,7 @@ class MultiOptimizer(OptimizerWrapper):
         name: str = "MultiOptimizer",
     ) -> None:
         class_name = type(self).__name__
-        self._routes = make_routes(class_name, routes)
+        self._routes = multi_optimizer_routes.make_routes(class_name, routes)
         # () or one route, which is used for variables that match no other route.
         self._default = () if default is None else (Route(default, which=None),)
         # An optimizer with several routes is included once, and applies all its gradients at once.
@@ -151,7 +146,7 @@ class MultiOptimizer(OptimizerWrapper):
         """
         variables = list(variables_in([var_list], "var_list"))
         matched = self._routes_with_warning(variables)
-        check_matched(type(self).__name__, self._routes, matched)
+        multi_optimizer_routes.check_matched(type(self).__name__, self._routes, matched)
         return self._by_optimizer(matched, variables)
 
     def compute_gradients(
@@ -213,7 +208,7 @@ class MultiOptimizer(OptimizerWrapper):
             some_gradients(class_name, pairs)  # raises an error if all gradients are None
             matched = self._routes_with_warning([variable for _, variable in pairs])
             trained = [each for each, (gradient, _) in zip(matched, pairs) if gradient is not None]
-            check_matched(class_name, self._routes, trained)
+            multi_optimizer_routes.check_matched(class_name, self._routes, trained)
             parts = []
             with parts_of_a_step(global_step):
                 for inner, share in self._by_optimizer(matched, pairs):
@@ -260,15 +255,9 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _by_optimizer(self, matched, items):
-        """Divides items, one per variable, among the optimizers.
+        """Divides items, one per variable in `matched`, into pairs (optimizer, its items).
 
-        Args:
-          matched: the result of `routes_of` for the variables.
-          items: the items, in the order of the variables. Items of variables that have no optimizer
-            or several optimizers are left out.
-
-        Returns:
-          A list of pairs (optimizer, its items).
+        Items of variables that have no optimizer or several optimizers are left out.
         """
         shares = {id(inner): [] for inner in self._wrapped}
         for (_, routes), item in zip(matched, items):

@@ -58,9 +58,6 @@ class Route(NamedTuple):
         """Returns a function that takes a variable and returns whether this route matches it.
 
         The route of the default optimizer (`which` is None) has no such function.
-
-        Args:
-          name_of: a function from a variable to its name.
         """
         which = self.which
         if isinstance(which, str):
@@ -75,11 +72,7 @@ class Route(NamedTuple):
 
 
 def make_routes(class_name, pairs):
-    """Returns a tuple of `Route`.
-
-    Args:
-      class_name: the wrapper's class name, for messages.
-      pairs: the `routes` that the user passed, a list of (optimizer, which).
+    """Returns the `routes` that the user passed as a tuple of `Route`.
 
     Raises:
       TypeError: `pairs` is not a list of (optimizer, which), with an optimizer of TF1 and a `which`
@@ -150,10 +143,6 @@ def _call(function, variable):
     return bool(result)
 
 
-def _name(variable):
-    return versions.distributed_variable(variable).name  # the same in all replicas
-
-
 def _key(variable):
     """Returns a key that is equal for all objects that represent the same variable."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
@@ -162,19 +151,13 @@ def _key(variable):
 
 def _names(variables):
     """Returns the names of variables, for a message."""
-    return quoted(map(_name, variables))
+    return quoted(versions.distributed_variable(each).name for each in variables)
 
 
 def check_matched(class_name, routes, matched):
-    """Checks that each variable has exactly one optimizer, and is listed once.
+    """Raises a ValueError if a variable has no or several optimizers, or is listed twice.
 
-    Args:
-      class_name: the wrapper's class name, for the message.
-      routes: all routes.
-      matched: a list of pairs (variable, the routes that match it).
-
-    Raises:
-      ValueError: a variable has no optimizer or several optimizers, or is listed twice.
+    `matched` is a list of pairs (variable, the routes that match it).
     """
     keys = [_key(variable) for variable, _ in matched]
     listed_twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.conditions import run_by_cond
+from legacy_opt.core.contract import UPDATE_METHODS
 from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
@@ -21,16 +23,12 @@ from legacy_opt.core.types import (
     V1Optimizer,
     Variable,
 )
-from legacy_opt.core.variable_access import after, here
+from legacy_opt.core.variable_access import here
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, inner_optimizers
 
 v1 = tf.compat.v1
 _UPDATE_METHODS = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
-_METHODS_WITH_DUPLICATES = (
-    "_apply_sparse_duplicate_indices",
-    "_resource_apply_sparse_duplicate_indices",
-)
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
@@ -142,9 +140,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 def _conditional_methods(optimizer):
     """Returns a dict from names of update methods to versions that skip zero gradients."""
-    names = _UPDATE_METHODS + tuple(
-        name for name in _METHODS_WITH_DUPLICATES if _overrides(optimizer, name)
-    )
+    of_duplicates = set(UPDATE_METHODS).difference(_UPDATE_METHODS)
+    names = [*_UPDATE_METHODS, *(each for each in of_duplicates if _overrides(optimizer, each))]
     methods: Dict[str, Callable[..., Any]] = {
         name: _unless_zero(getattr(optimizer, name)) for name in names
     }
@@ -169,13 +166,11 @@ def _unless_zero(update):
             return update(grad, *args, **kwargs) if is_nonzero.numpy() else None
 
         def updated():
-            args_in_branch = map(_in_branch, args)
-            with after(update(_in_branch(grad), *args_in_branch, **kwargs)):
-                return tf.constant(True)
+            return [update(_in_branch(grad), *map(_in_branch, args), **kwargs)]
 
         is_function = building == versions.FUNCTION
         with contextlib.ExitStack() if is_function else versions.v1_control_flow():
-            return tf.cond(is_nonzero, updated, lambda: tf.constant(False)).op
+            return run_by_cond(is_nonzero, updated).op
 
     return update_unless_zero
 

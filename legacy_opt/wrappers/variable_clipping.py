@@ -134,10 +134,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def _dims_of(self, variable):
         """Returns the dimensions along which to clip a variable, or None if it is not clipped."""
-        for clipped, dims in self._clip_dims:
-            if clipped is variable:
-                return dims
-        return None
+        return next((dims for clipped, dims in self._clip_dims if clipped is variable), None)
 
     def _clip(self, grad, variable, dims):
         access = WholeVariable()

@@ -17,6 +17,7 @@ from legacy_opt import recorded, versions
 from legacy_opt.compat import compare_with_session, to_keras, to_v1
 from legacy_opt.core import contract
 from legacy_opt.core.gradient_values import values_of, with_values
+from tests.support import installed
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -295,7 +296,7 @@ def test_in_a_wrapper_minimize_is_not_called_in_tensorflow_1_either():
 
     np.testing.assert_array_equal(eagerly(to_keras(make()), function=True)[0], session(make())[0])
     inner = derived(GradientDescent, "compute_gradients", computes)(0.1)
-    made = to_v1(OPTIMIZER_V2.optimizers.SGD(0.1)) if versions.has_keras_2() else inner
+    made = to_v1(OPTIMIZER_V2.optimizers.SGD(0.1)) if installed.has_keras_2() else inner
     for each in (inner, made):
         with pytest.raises(ValueError, match="(Derived|KerasInV1) overrides compute_gradients"):
             to_keras(legacy_opt.ClipByGlobalNormOptimizer(each, 1.0))
@@ -536,7 +537,7 @@ def of_v2(method):
 
 def of_this_keras(*methods):
     """Returns those of the methods that OptimizerV2 has."""
-    base = versions.optimizer_v2() if versions.has_keras_2() else object
+    base = versions.optimizer_v2() if installed.has_keras_2() else object
     return [method for method in methods if hasattr(base, method.partition(",")[0])]
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from legacy_opt import versions
+from tests.support import installed
 
 # Regular expressions for skip reasons that are allowed in every run. An expression must match the
 # whole reason.
@@ -19,7 +19,7 @@ KNOWN_SKIPS = (
     r"this TensorFlow's Ftrl has no beta",
     r"Keras 2 is not installed",  # no tf-keras may exist for a new TensorFlow yet
 )
-if not versions.has_keras_2():
+if not installed.has_keras_2():
     KNOWN_SKIPS += (r"tensorflow-estimator is not installed",)
 # Further reasons that are allowed without --report, because optional requirements may be missing
 # when somebody calls pytest directly. `make test` installs all requirements, and passes --report.

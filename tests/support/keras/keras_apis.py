@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
-from tests.support import running
+from tests.support import installed, running
 from tests.support.keras import keras_models
 
 
 def keras_2():
     """Returns Keras 2; skips the test, or the module of tests, if it is not installed."""
-    if not versions.has_keras_2():
+    if not installed.has_keras_2():
         pytest.skip("Keras 2 is not installed", allow_module_level=True)
     return versions.keras_2()
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from legacy_opt.compat.in_keras.side_by_side import training_function
-from tests.support import running
+from tests.support import installed, running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
@@ -175,7 +175,7 @@ def _cases(api):
     return cases
 
 
-CASES = {"optimizer_v2": _cases(OPTIMIZER_V2)} if versions.has_keras_2() else {}
+CASES = {"optimizer_v2": _cases(OPTIMIZER_V2)} if installed.has_keras_2() else {}
 if versions.keras_facts()["generation"] == 3:
     CASES["keras3"] = _cases(KERAS_3)
 

@@ -1,0 +1,33 @@
+"""Runs operations only if a tensor is true, with variables of either kind."""
+
+import tensorflow as tf
+
+from legacy_opt.core.variable_access import after
+
+
+def run_by_switch(predicate, data, run, waits_for=()):
+    """Builds the operations of `run(data)` in a TF1 graph so that they run only if due.
+
+    Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref variables.
+    Operations that depend on `output_true` of the Switch run only if `predicate` is true. They also
+    wait for `waits_for`. The result is a tensor that is available after the operations have run or
+    have been skipped.
+    """
+    switch = tf.raw_ops.Switch(data=data, pred=predicate)
+    with after(*waits_for):
+        data = tf.identity(switch.output_true)
+    with after(data):
+        operations = run(data)
+    with after(*operations):
+        done = tf.identity(data)
+    return tf.raw_ops.Merge(inputs=[switch.output_false, done]).output
+
+
+def run_by_cond(predicate, run):
+    """Like `run_by_switch`, but where tf.cond accepts all variables, as in functions."""
+
+    def branch():
+        with after(*run()):
+            return tf.constant(True)
+
+    return tf.cond(predicate, branch, lambda: tf.constant(False))
