@@ -86,14 +86,19 @@ def to_keras(
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
         has_other_arguments = is_changed or any(option is not None for option in options)
         return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
-    _refuse_new_of_keras_2(optimizer)
+    name_of_class = type(optimizer).__name__
+    KERAS_2.refuse_new(
+        type(optimizer),
+        f". Keras 3 has the same ones, keras.optimizers.{name_of_class}. For the OptimizerV2 of "
+        "that name, pass",
+    )
     to_keras_3 = adapter_of_api(api).api == "keras3"
     is_class = isinstance(optimizer, type)  # which the v1 bridge refuses
     if to_keras_3 and not is_class and versions.api_of(optimizer) == "optimizer_v2":
         options = (learning_rate, lr_attr, global_step_attr)
         if is_changed or any(option is not None for option in options):
             raise ValueError(
-                f"{type(optimizer).__name__} is an OptimizerV2, for which to_keras takes only api, "
+                f"{name_of_class} is an OptimizerV2, for which to_keras takes only api, "
                 "name and arguments of Keras 3. Set other options on the OptimizerV2."
             )
         home = importlib.import_module(_HOME_OF_OPTIMIZER_V2, __package__)
@@ -113,13 +118,7 @@ def to_keras(
 def _recreated_keras_optimizer(
     optimizer: V1Optimizer, api: str, has_other_arguments: bool
 ) -> KerasOptimizer:
-    """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`.
-
-    Args:
-      optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
-      api: the argument of `to_keras`.
-      has_other_arguments: whether `to_keras` got an argument besides `optimizer` and `api`.
-    """
+    """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`."""
     keras_optimizer = optimizer.new_keras_optimizer()
     own_api = adapter_of(keras_optimizer).api
     if api not in ("auto", own_api) or has_other_arguments:
@@ -129,16 +128,6 @@ def _recreated_keras_optimizer(
             "another api, and set options on the result instead of passing them."
         )
     return keras_optimizer
-
-
-def _refuse_new_of_keras_2(optimizer: KerasOptimizer):
-    name, legacy_class = type(optimizer).__name__, KERAS_2.legacy_class_of(type(optimizer))
-    if legacy_class is not None:
-        raise TypeError(
-            f"{name} is one of the new optimizers that Keras 2 has since 2.11. Keras 3 has the "
-            f"same ones, keras.optimizers.{name}. For the OptimizerV2 of that name, pass "
-            f"{legacy_class}."
-        )
 
 
 def bridge_class(api: str) -> Any:

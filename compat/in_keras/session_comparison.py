@@ -155,9 +155,7 @@ def _portable(attribute: str, value: Any) -> Any:
 
 
 def _session_run(
-    optimizer: V1Optimizer,
-    step_attribute: Optional[str],
-    problem: side_by_side.Problem,
+    optimizer: V1Optimizer, step_attribute: Optional[str], problem: side_by_side.Problem
 ) -> List[Arrays]:
     with side_by_side.scope(in_session=True) as initialize:
         variables = {

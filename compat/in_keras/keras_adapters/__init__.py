@@ -6,18 +6,6 @@ An `api` is the name of an adapter in arguments of public functions such as `to_
 from legacy_opt import versions
 
 from . import keras2, keras3
-from .base import AWAITS, FACTORY, refuse_ref_variable, with_inner
-
-__all__ = [
-    "AWAITS",
-    "FACTORY",
-    "KERAS_2",
-    "KERAS_3",
-    "adapter_of",
-    "adapter_of_api",
-    "refuse_ref_variable",
-    "with_inner",
-]
 
 KERAS_2, KERAS_3 = keras2.Adapter(), keras3.Adapter()  # import Keras only when necessary
 _ADAPTERS = {adapter.api: adapter for adapter in (KERAS_2, KERAS_3)}

@@ -2,6 +2,7 @@
 
 import contextlib
 import numbers
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,28 +20,19 @@ class KerasAdapter:
     Attributes:
       api: the argument `api` of `to_keras`.
       title: the name of this Keras in messages.
+      name: the name under which users import the Keras module.
+      keras: the module of this Keras. Raises an ImportError if it is not installed.
+      base: the base class of Keras' optimizers. Raises an ImportError if Keras is not installed.
       is_built_once: whether an optimizer can be built only once, so that it cannot train further
         variables later.
     """
 
     api: str
     title: str
+    name: str
+    keras: Any
+    base: Any
     is_built_once = False
-
-    @property
-    def keras(self):
-        """The module of this Keras. Raises an ImportError if it is not installed."""
-        raise NotImplementedError
-
-    @property
-    def base(self):
-        """The base class of Keras' optimizers. Raises an ImportError if Keras is not installed."""
-        raise NotImplementedError
-
-    @property
-    def name(self):
-        """The name under which users import the Keras module."""
-        raise NotImplementedError
 
     @property
     def optimizers(self):
@@ -129,13 +121,9 @@ class KerasAdapter:
     def variables_of(self, bridged, variables):
         """Returns a list of the variables for which a bridged optimizer has state.
 
-        Args:
-          bridged: the optimizer.
-          variables: the variables that the user passed, or None.
-
         Raises:
-          ValueError: the optimizer has state for other variables than `variables`, or for variables
-            that have been deleted.
+          ValueError: the optimizer has state for other variables than `variables`, which the user
+            passed (or None), or for variables that have been deleted.
         """
         raise NotImplementedError
 
@@ -148,10 +136,6 @@ class KerasAdapter:
 
     def trained_variables(self, plain, variables):
         """Returns a list of the variables for which a plain optimizer has state.
-
-        Args:
-          plain: the optimizer.
-          variables: the variables that the user passed, or None.
 
         Raises:
           ValueError: see `variables_of`; or `variables` is None, and the optimizer does not store
@@ -200,32 +184,24 @@ class KerasAdapter:
         """Raises a TypeError if optimizers cannot train a variable of another Keras."""
 
     def slot_in(self, name, variables):
-        """Returns (trained variable, slot name) if `name` is the name of a slot; else None.
+        """Returns (trained variable, slot name) if a new variable of this name is a slot, or None.
 
-        Args:
-          name: the name of a new variable of an optimizer.
-          variables: the trained variables, one of which may have the slot.
+        `variables` are the trained variables, one of which may have the slot.
         """
 
     def build_in_graph(self, optimizer, variables, making_slot):
         """Creates an optimizer's state in the current graph.
 
-        Args:
-          optimizer: the optimizer.
-          variables: the variables to train.
-          making_slot: a function that takes a trained variable and a slot name, and returns a scope
-            for the creation of this slot. It is not called for slots that `slot_in` recognises.
+        `making_slot` takes a trained variable and a slot name, and returns a scope for the creation
+        of this slot. It is not called for slots that `slot_in` recognises.
         """
         raise NotImplementedError
 
     def loss_scaling(self, optimizer, build):
         """Returns two functions: the first scales a loss, the second unscales gradients.
 
-        In Keras 3 the second function changes nothing, because `apply_gradients` unscales.
-
-        Args:
-          optimizer: the optimizer.
-          build: a function that creates the optimizer's state.
+        In Keras 3 the second function changes nothing, because `apply_gradients` unscales. `build`
+        creates the optimizer's state.
         """
         raise NotImplementedError
 

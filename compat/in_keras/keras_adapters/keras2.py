@@ -32,14 +32,16 @@ class Adapter(KerasAdapter):
     def name(self):
         return "tf_keras" if self.keras.__name__ == "tf_keras" else "tf.keras"
 
-    def legacy_class_of(self, cls):
-        """Returns the full name of the OptimizerV2 that a new optimizer class of Keras 2 replaces.
+    def refuse_new(self, cls, text):
+        """Raises a TypeError for an optimizer class that Keras 2.11 added.
 
-        Keras 2.11 added these classes. Returns None for all other classes.
+        `text` continues the message up to the name of the OptimizerV2 that the user has to pass.
         """
         if versions.api_of(cls) is None and hasattr(cls, "add_variable_from_reference"):
-            return f"{self.name}.optimizers.legacy.{cls.__name__}"
-        return None
+            raise TypeError(
+                f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11{text} "
+                f"{self.name}.optimizers.legacy.{cls.__name__}."
+            )
 
     def raw_rate(self, optimizer):
         return optimizer._hyper["learning_rate"]
@@ -52,9 +54,7 @@ class Adapter(KerasAdapter):
         arguments = {name: getattr(optimizer, name, None) for name in names}
         arguments["decay"] = optimizer._initial_decay or None
         arguments["gradient_aggregator"] = versions.own_aggregator(optimizer)
-        arguments["gradient_transformers"] = (
-            getattr(optimizer, "gradient_transformers", None) or None
-        )
+        arguments["gradient_transformers"] = getattr(optimizer, "gradient_transformers", ()) or None
         return {name: value for name, value in arguments.items() if value is not None}
 
     def check_saves(self, optimizer, config):

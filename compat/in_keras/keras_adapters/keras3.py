@@ -14,12 +14,8 @@ from .base import AWAITS, FACTORY, KerasAdapter, other_variables, unchanged, wit
 class Adapter(KerasAdapter):
     """The adapter of `keras.optimizers.Optimizer`."""
 
-    api, title = "keras3", "Keras 3"
+    api, title, name = "keras3", "Keras 3", "keras"
     is_built_once = True
-
-    @property
-    def name(self):
-        return "keras"
 
     @property
     def keras(self):
@@ -44,9 +40,8 @@ class Adapter(KerasAdapter):
 
     def base_arguments(self, optimizer):
         defaults = self.base(learning_rate=0.0, name="defaults").get_config()
-        arguments = {
-            name: getattr(optimizer, name) for name in set(defaults) - {"name", "learning_rate"}
-        }
+        names = set(defaults) - {"name", "learning_rate"}
+        arguments = {name: getattr(optimizer, name) for name in names}
         return {name: value for name, value in arguments.items() if value != defaults[name]}
 
     def variables_of(self, bridged, variables):
@@ -59,9 +54,9 @@ class Adapter(KerasAdapter):
         # gradients.
         skipped = 1 + versions.is_keras_3_variable(plain._learning_rate)
         skipped += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
-        slot_candidates = plain.variables[skipped:]
+        others = plain.variables[skipped:]
         found = {
-            name: [each for each in slot_candidates if ("_" + each.name).endswith("_" + name)]
+            name: [each for each in others if f"_{each.name}".endswith("_" + name)]
             for name in names
         }
         return {name: slots for name, slots in found.items() if slots}
@@ -149,25 +144,17 @@ def _reporting_slots(optimizer, making_slot):
         with making_slot(versions.tf_variable(reference_variable), name or "var"):
             return add_slot(reference_variable, name, *args, **kwargs)
 
-    def add_variable_with_valid_name(*args, **kwargs):
+    def add_valid(*args, **kwargs):
         if kwargs.get("name"):  # some optimizers pass a trained variable's full name, with slashes
             kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
         return add_variable(*args, **kwargs)
 
-    methods = {
-        "add_variable_from_reference": report_and_add_slot,
-        "add_variable": add_variable_with_valid_name,
-    }
+    methods = {"add_variable_from_reference": report_and_add_slot, "add_variable": add_valid}
     return with_attributes(optimizer, methods)
 
 
 def _checked(built_for, variables):
-    """Returns `built_for`; raises a ValueError if `variables` are other variables.
-
-    Args:
-      built_for: the variables for which an optimizer is built.
-      variables: the variables that the user passed, or None.
-    """
+    """Returns `built_for`; raises a ValueError if `variables` (or None) are other variables."""
     if variables is not None and set(map(id, variables)) != set(map(id, built_for)):
         raise other_variables(len(built_for), len(variables))
     return built_for

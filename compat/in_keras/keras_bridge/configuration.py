@@ -24,12 +24,7 @@ KerasPackage = Any  # tf.keras, tf_keras or keras
 
 
 def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:
-    """Returns the configuration of a bridged optimizer and of the v1 optimizer in it, as one dict.
-
-    Args:
-      configuration: the dict that Keras' own `get_config` returns.
-      driver: the `V1Driver` of the bridged optimizer, which runs the v1 optimizer.
-      keras: the Keras package of the optimizer.
+    """Adds the configuration of the v1 optimizer to the one that Keras' own `get_config` returns.
 
     Raises:
       ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
@@ -48,7 +43,11 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
             current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
         for attribute in rates:
             current.setdefault(attribute.lstrip("_"), current["learning_rate"])
-    result.update(_of_leaves(driver, keras))
+    dtypes = [leaf._step_inputs.step_dtype.name for leaf in leaves]
+    if set(dtypes) != {tf.int64.name}:
+        result["step_dtype"] = dtypes if len(dtypes) > 1 else dtypes[0]
+    if any(leaf._step_inputs.schedule is not None for leaf in leaves):
+        result["learning_rates"] = [_schedule(leaf, keras) for leaf in leaves]
 
     def configuration_of(optimizer: V1Optimizer) -> Configuration:
         inputs = optimizer._step_inputs
@@ -58,21 +57,6 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
         return serialization.to_config(optimizer, cls, arguments, skip, configuration_of)
 
     result["optimizer"] = configuration_of(driver.optimizer)
-    return result
-
-
-def _of_leaves(driver: V1Driver, keras: KerasPackage) -> Configuration:
-    """Returns a dict with the dtypes of the leaves' global steps and with the leaves' schedules.
-
-    Dtypes are left out if all are int64. Schedules are left out if no leaf has a schedule.
-    """
-    leaves = nesting.leaves(driver.optimizer)
-    result = {}
-    dtypes = [leaf._step_inputs.step_dtype.name for leaf in leaves]
-    if set(dtypes) != {tf.int64.name}:
-        result["step_dtype"] = dtypes if len(dtypes) > 1 else dtypes[0]
-    if any(leaf._step_inputs.schedule is not None for leaf in leaves):
-        result["learning_rates"] = [_schedule(leaf, keras) for leaf in leaves]
     return result
 
 
@@ -92,27 +76,22 @@ def _schedule(leaf: V1Optimizer, keras: KerasPackage) -> Optional[Configuration]
 def _rate_arguments(optimizer: V1Optimizer) -> Dict[str, Any]:
     """Returns a dict from each possible name of the learning rate argument to the learning rate."""
     inputs = optimizer._step_inputs
-    names = [attribute.lstrip("_") for attribute in inputs.rates]
-    if not names:
+    if not inputs.rates:
         return {}
     # A schedule is saved separately, but the constructor still needs a number.
     rate = vars(optimizer)[inputs.rates[0]] if inputs.schedule is None else 1.0
+    names = [attribute.lstrip("_") for attribute in inputs.rates]
     return dict.fromkeys(names + ["learning_rate"], rate)
 
 
 def with_objects(
     configuration: Configuration, keras: KerasPackage, known: Optional[Dict[str, Any]]
 ) -> Configuration:
-    """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
-
-    Raises:
-      ValueError: the v1 optimizer's class is not registered.
-    """
+    """Returns a configuration in which v1 optimizers and schedules are objects, not plain data."""
     schedule_from = keras.optimizers.schedules.deserialize
     optimizer = serialization.from_config(configuration["optimizer"])
     result = dict(configuration, optimizer=optimizer)
-    if result.get("learning_rates"):
-        result["learning_rates"] = [
-            saved and schedule_from(saved, known) for saved in result["learning_rates"]
-        ]
+    rates = result.get("learning_rates")
+    if rates:
+        result["learning_rates"] = [saved and schedule_from(saved, known) for saved in rates]
     return result

@@ -132,21 +132,13 @@ class V1Driver:
 
     @contextlib.contextmanager
     def step(
-        self,
-        pairs: List[GradAndVar],
-        rate: Optional[Tensor],
-        hyperparameters: Hyperparameters,
+        self, pairs: List[GradAndVar], rate: Optional[Tensor], hyperparameters: Hyperparameters
     ):
         """Prepares the optimizer for one training step; resets temporary attributes afterwards.
 
         If the v1 optimizer overrides `apply_gradients`, its `apply_gradients` prepares the
         optimizer. In that case, call `V1Driver.apply_gradients` within this scope instead of
-        `update_dense`, `update_sparse` and `finish`.
-
-        Args:
-          pairs: a list of all (gradient, variable) pairs of the training step.
-          rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
-          hyperparameters: the other hyperparameters, a dict from names to tensors.
+        `update_dense`, `update_sparse` and `finish`. See `_Step` for the arguments.
         """
         delegates = self.settings.delegates_apply_gradients
         if delegates:
@@ -203,7 +195,7 @@ class V1Driver:
 
     def run_dense(self, optimizer: V1Optimizer, update: Callable, grad: Tensor, variable: Variable):
         """Runs `update`, a method of `optimizer` (`self.optimizer` or a nested optimizer)."""
-        self._check_dtype(optimizer, grad, variable)
+        _check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
@@ -220,7 +212,7 @@ class V1Driver:
         If `fused` is False and `update` would call a kernel that XLA lacks, this method runs
         operations that XLA can compile, instead of `update`.
         """
-        self._check_dtype(optimizer, grad, variable)
+        _check_dtype(optimizer, grad, variable)
         rule = None
         if not self.uses_fused_kernels:
             rule = sparse_updates_for_xla.rule_for(owned_state.original_class(optimizer))
@@ -233,33 +225,19 @@ class V1Driver:
                 rule, optimizer, summed.values, variable, summed.indices
             )
 
-    @staticmethod
-    def _check_dtype(optimizer: V1Optimizer, grad: Tensor, variable: Variable):
-        # With a wrong dtype, some kernels of TensorFlow abort the process.
-        gradient_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
-
     def _noted(self, op: Optional[Operation]):
         if op is not None:
             self._step.update_ops.append(op)
         return op
 
     def finish(self, distribution: tf.distribute.Strategy, variables: List[Variable]):
-        """Calls `_finish` of the v1 optimizer after all updates of a training step.
-
-        Args:
-          distribution: the `tf.distribute.Strategy`.
-          variables: the variables that were updated.
-        """
+        """Calls `_finish` of the v1 optimizer after all updates of a training step."""
         # In the cross-replica context, `_finish` runs once for all replicas. If Keras has not
         # merged the replicas, each replica calls `_finish` separately.
         extended, update_ops = distribution.extended, self._step.update_ops
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
-            return extended.update_non_slot(
-                extended.non_slot_devices(variables),
-                _finish,
-                args=(self.optimizer, update_ops),
-                group=False,
-            )
+            devices, arguments = extended.non_slot_devices(variables), (self.optimizer, update_ops)
+            return extended.update_non_slot(devices, _finish, args=arguments, group=False)
         return _finish(self.optimizer, update_ops)
 
     def _check_follows(self, tensor: Tensor):
@@ -272,10 +250,8 @@ class V1Driver:
     def create_slots(self, variables: List[Variable], are_new: bool):
         """Creates missing slots of variables, and missing shared (non-slot) variables.
 
-        Args:
-          variables: a list of `tf.Variable`.
-          are_new: whether any slot is missing. If so, the current hyperparameters are set first,
-            because the slots' initial values may depend on the hyperparameters.
+        If `are_new`, a slot is missing, and the current hyperparameters are set first, because the
+        slots' initial values may depend on them.
         """
         for each in variables:
             dynamic_embeddings.refuse_keras("to_keras", each)
@@ -300,10 +276,7 @@ class V1Driver:
         if self._step is not None:  # another replica's thread has set the attributes
             yield
             return
-        before = [
-            {key: copying.copied(value) for key, value in vars(each).items()}
-            for each in self._nested
-        ]
+        before = [copying.copied(vars(each)) for each in self._nested]
         self._step = step
         try:
             for each in self._nested:
@@ -404,6 +377,11 @@ class V1Driver:
 
 def _of_dtype(step: Union[Variable, Tensor], dtype: DType) -> Union[Variable, Tensor]:
     return step if step.dtype.base_dtype == dtype else tf.cast(step, dtype)
+
+
+def _check_dtype(optimizer: V1Optimizer, grad: Tensor, variable: Variable):
+    # With a wrong dtype, some kernels of TensorFlow abort the process.
+    gradient_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

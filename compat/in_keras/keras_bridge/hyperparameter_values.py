@@ -46,12 +46,7 @@ class HyperparameterValues:
             vars(self._driver.leaf)[attribute] = value
 
     def set_rate(self, given: Rate, rate: Rate):
-        """Sets the learning rate.
-
-        Args:
-          given: the learning rate as the user gave it.
-          rate: the same learning rate in a form that Keras accepts.
-        """
+        """Sets the learning rate: as the user gave it, and in a form that Keras accepts."""
         self.set("learning_rate", rate)
         self.counts_updates = schedules.is_v1_decay(given)
         if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Hashable,
-    List,
-    NamedTuple,
-    Optional,
-    Union,
-)
+from typing import Any, Callable, Collection, Dict, Hashable, List, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -28,8 +17,6 @@ from .refusals import check_has_weight_decay
 
 # A number, an array, a tensor, or a function that returns a tensor.
 InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
-
-
 # The argument `global_step` of `to_keras`: a variable, None or "iterations".
 GlobalStep = Union[Variable, str, None]
 
@@ -64,10 +51,7 @@ class StateOwner:
     non_slots: Dict[str, Variable]
     _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
-
-    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    __init__: Any  # subclasses have another base class, whose constructor takes arguments
 
     def __repr__(self):
         if self._v1 is None:
@@ -91,13 +75,7 @@ class StateOwner:
     def _decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
 
-        Args:
-          decay_var_list: a list of variables, or None to restrict nothing.
-
-        Raises:
-          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
-            of variables.
-          ValueError: the list is empty.
+        Raises an error if the optimizer has none, or for an empty list. None restricts nothing.
         """
         if decay_var_list is None:
             return contextlib.ExitStack()
@@ -108,13 +86,7 @@ class StateOwner:
         return v1_optimizer.decaying_only(decay_var_list)
 
     def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
-        """Returns a slot variable; creates or restores the slot if it is missing.
-
-        Args:
-          variable: the `tf.Variable` that the slot belongs to.
-          slot_name: the name of the slot.
-          new: how to create the slot.
-        """
+        """Returns a slot of a `tf.Variable`; creates or restores the slot if it is missing."""
         raise NotImplementedError
 
     def get_or_create_shared(
@@ -122,10 +94,7 @@ class StateOwner:
     ) -> Variable:
         """Returns a shared variable; creates or restores the variable if it is missing.
 
-        Args:
-          key: the `StateKey`, which identifies the v1 optimizer to which the variable belongs.
-          name: the name that this v1 optimizer gives the variable.
-          initial_value: the initial value, or a function that returns it.
+        `key` identifies the v1 optimizer to which the variable belongs, and which calls it `name`.
         """
         name = key.shared(name)
         if name not in self.non_slots:

@@ -12,7 +12,7 @@ from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ... import messages
-from ..keras_adapters import refuse_ref_variable
+from ..keras_adapters.base import refuse_ref_variable
 
 if TYPE_CHECKING:
     from .protocol import GlobalStep, StateOwner
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
-    """Raises a ValueError if the v1 optimizer creates a variable that `owner` does not save.
-
-    Args:
-      optimizer: the v1 optimizer that runs within this scope.
-      owner: the Keras optimizer (a `StateOwner`), which creates and saves all state.
-    """
+    """Raises a ValueError if `optimizer` itself, not `owner`, creates a variable in this scope."""
 
     def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
         if not owner.creates_variables:
@@ -68,9 +63,7 @@ def check_has_weight_decay(optimizer: V1Optimizer):
 def check_global_step(global_step: GlobalStep, may_be_ref: bool):
     """Checks the argument `global_step` of `to_keras`.
 
-    Args:
-      global_step: the argument.
-      may_be_ref: whether Keras can increment a ref variable.
+    `may_be_ref` says whether Keras can increment a ref variable.
 
     Raises:
       TypeError: it is not an integer scalar variable, None or "iterations".

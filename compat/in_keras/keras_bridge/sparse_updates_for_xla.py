@@ -7,6 +7,7 @@ that have gradients. The results may differ from the kernels' in the last bits.
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Optional, Type
 
@@ -38,10 +39,10 @@ def rule_for(optimizer_class: Type[V1Optimizer]) -> Optional[StockRule]:
 def apply_sparse(
     rule: StockRule, optimizer: V1Optimizer, grad: Tensor, variable: Variable, indices: Tensor
 ):
-    """Updates some rows of a variable and of its slots by a rule.
+    """Updates the rows `indices` of a variable and of its slots, by a rule from `rule_for`.
 
     Args:
-      rule: the `StockRule` that `rule_for` returned.
+      rule: the `StockRule`.
       optimizer: the v1 optimizer, after its `_prepare`.
       grad: one gradient row for each of `indices`, shape ``[n, …]``.
       variable: the resource variable.
@@ -51,23 +52,16 @@ def apply_sparse(
       An operation; None when executing eagerly.
     """
     rows = Rows(indices)
-    if isinstance(optimizer, DecoupledWeightDecayExtension):
-        with optimizer.decayed(grad, variable, rows):
-            return _apply_rows(rule, optimizer, grad, variable, rows)
-    return _apply_rows(rule, optimizer, grad, variable, rows)
-
-
-def _apply_rows(
-    rule: StockRule, optimizer: V1Optimizer, grad: Tensor, variable: Variable, rows: Rows
-):
-    slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
-    slots = {name: slot for name, slot in slots.items() if slot is not None}
-    slot_rows = {name: rows.read(slot) for name, slot in slots.items()}
-    scalars = stock_rules.scalars_of(rule, optimizer)
-    hyper = stock_rules.hyper_of(rule, optimizer, scalars, grad.dtype)
-    update = rule.function_for(sparse=True)
-    new_value, new_slots = update(grad, rows.read(variable), SimpleNamespace(**slot_rows), hyper)
-    with tf.control_dependencies([new_value] + list(new_slots.values())):
-        operations = [rows.assign(variable, new_value)]
-        operations += [rows.assign(slots[name], value) for name, value in new_slots.items()]
-    return tf.group(*operations)
+    decays = isinstance(optimizer, DecoupledWeightDecayExtension)
+    with optimizer.decayed(grad, variable, rows) if decays else contextlib.ExitStack():
+        slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
+        slots = {name: slot for name, slot in slots.items() if slot is not None}
+        read = SimpleNamespace(**{name: rows.read(slot) for name, slot in slots.items()})
+        scalars = stock_rules.scalars_of(rule, optimizer)
+        hyper = stock_rules.hyper_of(rule, optimizer, scalars, grad.dtype)
+        update = rule.function_for(sparse=True)
+        new_value, new_slots = update(grad, rows.read(variable), read, hyper)
+        with tf.control_dependencies([new_value] + list(new_slots.values())):
+            operations = [rows.assign(variable, new_value)]
+            operations += [rows.assign(slots[name], value) for name, value in new_slots.items()]
+        return tf.group(*operations)

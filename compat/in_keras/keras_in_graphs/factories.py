@@ -11,7 +11,8 @@ from legacy_opt import versions
 from legacy_opt.core import contract
 
 from ... import messages
-from ..keras_adapters import FACTORY, KERAS_2, adapter_of, adapter_of_api
+from ..keras_adapters import KERAS_2, adapter_of, adapter_of_api
+from ..keras_adapters.base import FACTORY
 from ..v1_optimizers import copying, graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
@@ -57,8 +58,7 @@ def checked(optimizer):
       TypeError: `optimizer` is not a Keras optimizer.
       ValueError: `to_keras` made the optimizer for the global step of a graph.
     """
-    if versions.api_of(optimizer) is None:
-        _refuse_unless_known(optimizer)
+    _refuse_unless_known(optimizer)
     _check_methods(optimizer)
     if graph_names.is_bridged(optimizer) and not isinstance(optimizer._v1.global_step, str):
         raise ValueError(
@@ -77,15 +77,10 @@ def _check_methods(optimizer):
 
 
 def _refuse_unless_known(source):
-    cls = source if isinstance(source, type) else type(source)
-    if versions.api_of(cls) is not None:
+    if versions.api_of(source) is not None:
         return
-    legacy_class = KERAS_2.legacy_class_of(cls)
-    if legacy_class is not None:
-        raise TypeError(
-            f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
-            f"cannot run in a TF1 graph. Pass {legacy_class}."
-        )
+    cls = source if isinstance(source, type) else type(source)
+    KERAS_2.refuse_new(cls, ", which cannot run in a TF1 graph. Pass")
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
         f"its class or its name, got {source!r}."
@@ -93,15 +88,10 @@ def _refuse_unless_known(source):
 
 
 def _class_named(name):
-    """Finds the class of a Keras optimizer by its name, ignoring case and underscores.
-
-    Raises:
-      ValueError: there is no class of that name.
-    """
-    module = adapter_of_api().optimizers
+    """Finds the class of a Keras optimizer by its name, ignoring case and underscores."""
     classes = {
         key: cls
-        for key, cls in inspect.getmembers(module, inspect.isclass)
+        for key, cls in inspect.getmembers(adapter_of_api().optimizers, inspect.isclass)
         if versions.api_of(cls) is not None and key != "Optimizer"
     }
     for key, cls in classes.items():
@@ -131,11 +121,9 @@ def _bridged_from(optimizer):
     Returns None if `optimizer` is not bridged, or if the v1 optimizer alone would train differently
     than `optimizer`.
     """
-    if not graph_names.is_bridged(optimizer):
+    if not graph_names.is_bridged(optimizer) or _uses_options_of_keras(optimizer):
         return None
     driver = optimizer._v1
-    if _uses_options_of_keras(optimizer):
-        return None
     if any(map(_has_another_schedule, nesting.leaves(driver.optimizer))):
         return None
     result = owned_state.unbound_copy(driver.optimizer)
@@ -150,10 +138,7 @@ def _bridged_from(optimizer):
 
 
 def _has_another_schedule(leaf):
-    """Returns whether a leaf has a learning rate schedule that is not a decay of v1.
-
-    A leaf is an optimizer that updates variables itself, not a wrapper.
-    """
+    """Returns whether a leaf has a learning rate schedule that is not a decay of v1."""
     inputs = leaf._step_inputs
     return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
@@ -175,13 +160,8 @@ def _uses_options_of_keras(optimizer):
 def _current_value(optimizer, name, number, v1_value):
     """Returns the current value of a hyperparameter for the v1 optimizer.
 
-    Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras.
-
-    Args:
-      optimizer: the bridged optimizer.
-      name: the name of the hyperparameter.
-      number: the value that the user has set, a number or a schedule.
-      v1_value: the value in the v1 optimizer's attribute.
+    Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras. `number` is
+    the value that the user has set, and `v1_value` the value in the v1 optimizer's attribute.
     """
     if name == "learning_rate" and optimizer._v1.values.counts_updates:
         return v1_value if schedules.is_v1_decay(v1_value) else None
@@ -205,7 +185,11 @@ def _maker_from(optimizer):
     settings = _settings_of(optimizer)
     undecayed_pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
-        _check_complete(optimizer, settings)
+        for name in inspection.missing_arguments(optimizer, settings):
+            raise ValueError(
+                f"get_config of {cls.__name__} does not include its argument {name}, so the "
+                f"optimizer cannot be copied. {FACTORY % cls.__name__}"
+            )
 
     def make():
         # Copy the settings, because `from_config` of some versions of Keras changes its argument.
@@ -239,7 +223,13 @@ def _settings_of(optimizer):
     hyper = adapter.raw_hyperparameters(optimizer)
     for name, value in hyper.items():
         _check_settled(optimizer, name, value)
-    settings = dict(_config_of(optimizer))
+    try:
+        settings = dict(_eagerly(optimizer.get_config))
+    except Exception as error:
+        raise ValueError(
+            f"The settings of this {type(optimizer).__name__} cannot be read: "
+            f"{_first_line(error)}. {FACTORY % type(optimizer).__name__}"
+        ) from error
     rate = hyper.get("learning_rate")
     if "learning_rate" in settings and _is_schedule(rate):
         settings["learning_rate"] = rate
@@ -252,38 +242,17 @@ def _is_schedule(value):
 
 def _check_settled(optimizer, name, value):
     """Raises a ValueError for a value, such as a function, that get_config would not return."""
-    if _is_schedule(value) or isinstance(value, tf.Variable):
-        return
-    if callable(value) or tf.is_tensor(value):
+    is_kept = _is_schedule(value) or isinstance(value, tf.Variable)
+    if not is_kept and (callable(value) or tf.is_tensor(value)):
+        cls = type(optimizer).__name__
         raise ValueError(
-            f"{name} of {type(optimizer).__name__} is {value!r}. A copy of the optimizer would "
-            "keep only the current number. "
-            f"{FACTORY % type(optimizer).__name__}"
+            f"{name} of {cls} is {value!r}. A copy of the optimizer would keep only the current "
+            f"number. {FACTORY % cls}"
         )
-
-
-def _config_of(optimizer):
-    try:
-        return _eagerly(optimizer.get_config)
-    except Exception as error:
-        raise ValueError(
-            f"The settings of this {type(optimizer).__name__} cannot be read: "
-            f"{_first_line(error)}. {FACTORY % type(optimizer).__name__}"
-        ) from error
 
 
 def _first_line(error):
     return messages.first_line(error).rstrip(".")
-
-
-def _check_complete(optimizer, settings):
-    """Raises a ValueError if get_config lacks an argument of the constructor."""
-    cls = type(optimizer)
-    for name in inspection.missing_arguments(optimizer, settings):
-        raise ValueError(
-            f"get_config of {cls.__name__} does not include its argument {name}, so the "
-            f"optimizer cannot be copied. {FACTORY % cls.__name__}"
-        )
 
 
 def _eagerly(function):

@@ -9,7 +9,8 @@ from legacy_opt import versions
 from legacy_opt.core import dynamic_embeddings
 from legacy_opt.core.shortened import quoted
 
-from ..keras_adapters import adapter_of, with_inner
+from ..keras_adapters import adapter_of
+from ..keras_adapters.base import with_inner
 from ..v1_optimizers.temporary_attributes import with_attributes
 from . import factories
 
@@ -63,12 +64,10 @@ class KerasOptimizerInGraph:
     @contextlib.contextmanager
     def _making(self):
         """A scope in which new variables get v1 names and are added to `self.variables`."""
-        with contextlib.ExitStack() as stack:
-            # Enter init_scope first, because the other scopes apply only to the graph that is
-            # active when they are entered.
-            stack.enter_context(tf.init_scope())
-            stack.enter_context(tf.variable_creator_scope(self._make_variable))
-            stack.enter_context(v1.name_scope(self._name + "/Initializer/"))
+        # Enter init_scope first, because the other scopes apply only to the graph that is active
+        # when they are entered.
+        scope = self._name + "/Initializer/"
+        with tf.init_scope(), tf.variable_creator_scope(self._make_variable), v1.name_scope(scope):
             yield
 
     def _make_variable(self, next_creator, **arguments):
@@ -152,8 +151,7 @@ class KerasOptimizerInGraph:
     def loss_scaling(self, variables):
         """Returns two functions: the first scales a loss, the second unscales gradients.
 
-        Args:
-          variables: the variables to train; None for the graph's trainable variables.
+        If `variables` is None, the graph's trainable variables are trained.
         """
 
         def build():

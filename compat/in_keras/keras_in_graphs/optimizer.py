@@ -15,7 +15,7 @@ from legacy_opt.core.graphs import attached
 from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
-from ..keras_adapters import refuse_ref_variable
+from ..keras_adapters.base import refuse_ref_variable
 from . import factories
 from .graph_state import KerasOptimizerInGraph
 
@@ -143,10 +143,7 @@ class KerasInV1(v1.train.Optimizer):
             graph_state.check_trains(each)
         variables = None if var_list is None else list(map(versions.tf_variable, var_list))
         scale, unscale = graph_state.loss_scaling(var_list)
-        if callable(loss) and not tf.is_tensor(loss):
-            scaled = lambda: scale(loss())  # noqa: E731
-        else:
-            scaled = scale(loss)
+        scaled = (lambda: scale(loss())) if argument_checks.is_function(loss) else scale(loss)
         pairs = super().compute_gradients(
             scaled,
             variables,
@@ -242,12 +239,7 @@ class KerasInV1(v1.train.Optimizer):
 
 
 def _with_gradients(grads_and_vars):
-    """Returns the pairs that have gradients.
-
-    Raises:
-      TypeError: an item of a pair is not a variable.
-      ValueError: there are no gradients, or a variable is a ref variable.
-    """
+    """Returns the pairs that have gradients; see `KerasInV1.apply_gradients` for its errors."""
     all_pairs = list(grads_and_vars)
     if not all_pairs:
         raise ValueError("No variables provided.")
@@ -276,6 +268,5 @@ def _refuse_strategies():
     if tf.distribute.has_strategy():
         raise ValueError(
             "Optimizers made by to_v1 cannot be used with "
-            f"{type(tf.distribute.get_strategy()).__name__}. Use the Keras optimizer itself "
-            "there."
+            f"{type(tf.distribute.get_strategy()).__name__}. Use the Keras optimizer itself there."
         )

@@ -9,7 +9,8 @@ from legacy_opt import versions
 
 from ... import messages
 from .. import beta_powers
-from ..keras_adapters import AWAITS, adapter_of
+from ..keras_adapters import adapter_of
+from ..keras_adapters.base import AWAITS
 from ..v1_optimizers import schedules
 from . import counterparts
 

@@ -1,7 +1,7 @@
 """Copies v1 optimizers and the containers in their attributes."""
 
-import collections.abc
 import copy
+from collections import abc
 
 import numpy as np
 import tensorflow as tf
@@ -13,53 +13,28 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from .nesting import nested_optimizers
 
 v1 = tf.compat.v1
-
-
 # Attributes that `to_keras` adds to its copy of a v1 optimizer: the `V1Driver`, which runs the
 # copy, and the copy's `StepInputs` and `StateKey`.
 BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
-
-
-_OTHER_CONTAINERS = (
-    collections.abc.MutableMapping,
-    collections.abc.MutableSequence,
-    collections.abc.MutableSet,
-    np.ndarray,
-)
+_OTHER_CONTAINERS = (abc.MutableMapping, abc.MutableSequence, abc.MutableSet, np.ndarray)
 
 
 def copy_all(optimizer, make):
-    """Copies an optimizer and all optimizers nested in it.
+    """Copies an optimizer and all nested in it, without slots and shared (non-slot) variables.
 
-    Args:
-      optimizer: a v1 optimizer.
-      make: a function that returns the copy of one optimizer. Its arguments are a
-        `NestedOptimizer` and a dict of the copy's attributes.
-
-    Returns:
-      The copy of the optimizer.
+    `make` returns the copy of one optimizer. Its arguments are a `NestedOptimizer` and a dict of
+    the copy's attributes.
     """
     copies = {}
     for nested in reversed(nested_optimizers(optimizer)):
-        copies[id(nested.optimizer)] = make(nested, _fresh_state(nested.optimizer, copies))
+        state = {
+            name: copied(value, copies)
+            for name, value in vars(nested.optimizer).items()
+            if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
+        }
+        state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+        copies[id(nested.optimizer)] = make(nested, state)
     return copies[id(optimizer)]
-
-
-def _fresh_state(optimizer, copies):
-    """Returns a copy of an optimizer's attributes, without slots and shared (non-slot) variables.
-
-    Args:
-      optimizer: the optimizer.
-      copies: a dict from the `id` of optimizers to their copies, with at least the optimizers
-        nested in `optimizer`.
-    """
-    state = {
-        name: copied(value, copies)
-        for name, value in vars(optimizer).items()
-        if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
-    }
-    state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
-    return state
 
 
 def chosen_variables(optimizer):
@@ -81,9 +56,7 @@ def _variables_in(value):
 def copied(value, copies=None):
     """Copies containers and arrays, which an optimizer may change, but not the objects in them.
 
-    Args:
-      value: any object.
-      copies: a dict from the `id` of optimizers to the optimizers that replace them, or None.
+    `copies` is a dict from the `id` of optimizers to the optimizers that replace them, or None.
     """
     if type(value) is dict:
         return {key: copied(item, copies) for key, item in value.items()}

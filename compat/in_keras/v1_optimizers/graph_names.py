@@ -82,12 +82,9 @@ def names(optimizer, variables, originals=None):
 def _slots(nested, variables):
     """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
-    if nested.is_leaf:
-        slot_names = optimizer.get_slot_names()
-        slot_of = optimizer.get_slot
-    else:
-        slot_names = v1.train.Optimizer.get_slot_names(optimizer)
-        slot_of = optimizer.own_slot
+    names_of = type(optimizer) if nested.is_leaf else v1.train.Optimizer
+    slot_names = names_of.get_slot_names(optimizer)
+    slot_of = optimizer.get_slot if nested.is_leaf else optimizer.own_slot
     slots = {
         (name, nested.key.slot(slot_name)): slot_of(variable, slot_name)
         for slot_name in slot_names
@@ -97,13 +94,7 @@ def _slots(nested, variables):
 
 
 def _route_alike(replica, original, originals):
-    """Makes the copy of a MultiOptimizer choose the same nested optimizers as the original.
-
-    Args:
-      replica: the copy.
-      original: the MultiOptimizer.
-      originals: a dict from v1 names of variables to Keras variables.
-    """
+    """Makes the copy of a MultiOptimizer choose the same nested optimizers as the original."""
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
     routes_by_name = {}
@@ -119,10 +110,8 @@ def is_bridged(optimizer):
 
 def _replace_tensors(replica):
     """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
-    arguments = inspection.constructor_arguments(type(replica))
-    for name, value in list(vars(replica).items()):
-        if name[:1] != "_" or name[1:] not in arguments:
-            continue
+    arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
+    for name, value in [item for item in vars(replica).items() if item[0] in arguments]:
         if argument_checks.is_function(value) and not takes_step(value):
             value = value()
         if argument_checks.is_tensor_like(value):
@@ -131,12 +120,8 @@ def _replace_tensors(replica):
 
 
 def _set_step(replica, original):
-    """Sets a copy's global step to a tensor of the default graph.
-
-    The tensor has the global step's dtype, because slots may be created with this dtype.
-    """
-    # `to_keras` adds the attribute `_step_inputs` to its copy of a v1 optimizer.
-    inputs = getattr(original, "_step_inputs", None)
+    """Sets a copy's global step to a tensor of the default graph, in whose dtype slots may be."""
+    inputs = getattr(original, "_step_inputs", None)  # an attribute of the copies of `to_keras`
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype
     else:

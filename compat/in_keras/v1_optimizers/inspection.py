@@ -23,15 +23,10 @@ _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
 
 def learning_rate_attributes(optimizer, lr_attr=None):
-    """Returns the names of the attributes that contain the learning rate.
+    """Returns a tuple of the names of the attributes that contain the learning rate.
 
-    Args:
-      optimizer: the v1 optimizer.
-      lr_attr: the name that the user gave; False if there is no learning rate; None to search.
-
-    Returns:
-      A tuple. It is empty if `lr_attr` is False, or if the learning rate of a `RuleOptimizer` is
-      None.
+    The tuple is empty if the user's `lr_attr` is False, or if the learning rate of a
+    `RuleOptimizer` is None.
 
     Raises:
       ValueError: the optimizer has no attribute `lr_attr`; or the search finds no attribute, or
@@ -64,10 +59,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
 def step_attribute(optimizer, global_step_attr=None, excluded=()):
     """Returns the name of the attribute that contains the global step, or None.
 
-    Args:
-      optimizer: the v1 optimizer.
-      global_step_attr: the name that the user gave, or None to search.
-      excluded: the names of attributes that are known not to be the global step.
+    The attributes `excluded` are known not to be the global step.
 
     Raises:
       ValueError: the optimizer has no attribute `global_step_attr`; or an attribute looks like a
@@ -115,12 +107,8 @@ def hyperparameters(optimizer, set_in_each_step):
     These are the numbers that `_prepare` reads, with two exceptions: numbers that `_prepare`
     compares or computes with in Python, and numbers that an update method reads. An update method
     runs only when the graph is built, so a later change of the number would have no effect. The
-    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
-
-    Args:
-      optimizer: the v1 optimizer.
-      set_in_each_step: the attributes whose values `to_keras` sets in each training step, a dict
-        from name to dtype.
+    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage. `set_in_each_step`
+    is a dict from the attributes that `to_keras` sets in each training step to their dtypes.
 
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.

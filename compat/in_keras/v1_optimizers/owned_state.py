@@ -167,14 +167,9 @@ def apply_and_count(optimizer, bound, pairs, global_step, name):
     """Calls apply_gradients of an optimizer as a whole, and counts if its class never does.
 
     Some classes leave it to the user, as BERT's does. Others skip it in some steps, which is left
-    to them, as in a Session. A wrapper increments it as in a Session.
-
-    Args:
-      optimizer: the optimizer, a copy that `copy_with_state_in` has made.
-      bound: the object whose method is called: `optimizer`, or its `super()`.
-      pairs: a list of (gradient, variable) pairs.
-      global_step: the variable to increment, or None.
-      name: the argument of apply_gradients.
+    to them, as in a Session. A wrapper increments it as in a Session. The optimizer is a copy that
+    `copy_with_state_in` has made, and `bound` the object whose method is called: the optimizer, or
+    its `super()`.
     """
     function = supported.own_apply_gradients(original_class(optimizer))
     given = {"global_step": global_step, "name": name}
@@ -223,30 +218,22 @@ def _counts_in_a_trace(optimizer, apply):
 def copy_with_state_in(optimizer, driver, step_inputs):
     """Returns a copy of `optimizer` whose state belongs to the Keras optimizer `driver.owner`.
 
-    Args:
-      optimizer: the v1 optimizer.
-      driver: the `V1Driver` of the copy.
-      step_inputs: a dict with a `StepInputs` for `optimizer` and for each optimizer nested in it.
-        The key is the `id` of the optimizer.
+    `step_inputs` is a dict from the `id` of `optimizer`, and of each optimizer nested in it, to its
+    `StepInputs`.
     """
 
     def make(nested, state):
         each = nested.optimizer
         is_nested = nested.is_leaf and each is not optimizer
         base = NestedStateInKeras if is_nested else StateInKeras
-        bonds = driver, step_inputs[id(each)], nested.key
-        state.update(zip(BRIDGE_ATTRIBUTES, bonds))
+        state.update(zip(BRIDGE_ATTRIBUTES, (driver, step_inputs[id(each)], nested.key)))
         return _restored((base, type(each)), state)
 
     return copy_all(optimizer, make)
 
 
 def unbound_copy(optimizer):
-    """Returns a copy without state, whose class is the original class of the v1 optimizer.
-
-    Args:
-      optimizer: a v1 optimizer, or a copy that `copy_with_state_in` has made.
-    """
+    """Returns a copy without state, whose class is the original class of the v1 optimizer."""
 
     def make(nested, state):
         cls = type(nested.optimizer)

@@ -31,13 +31,10 @@ class ByIterations:
 
 
 def for_keras(rate, optimizer, keras):
-    """Returns a learning rate as a Keras hyperparameter.
+    """Returns a learning rate as a hyperparameter of `optimizer`, which is of the package `keras`.
 
-    Args:
-      rate: a number, tensor, variable, Keras schedule, callable without arguments, or a result of
-        `tf.compat.v1.train.exponential_decay(…, global_step, …)` and similar functions.
-      optimizer: the Keras optimizer, whose `iterations` replace the global step.
-      keras: the Keras package of that optimizer.
+    The rate may be a number, tensor, variable, Keras schedule, callable without arguments, or a
+    result of `tf.compat.v1.train.exponential_decay(…, global_step, …)` and similar functions.
 
     Raises:
       TypeError: `rate` is something else.
@@ -49,12 +46,12 @@ def for_keras(rate, optimizer, keras):
         return rate
     if callable(rate) and hasattr(rate, "get_config"):
         translated = _of_this_keras(rate, keras)
-        if translated is None:
-            raise TypeError(
-                f"learning_rate={rate!r} belongs to a different Keras package than the optimizer, "
-                f"which uses {keras.__name__}. Pass one of {keras.__name__}.optimizers.schedules."
-            )
-        return translated
+        if translated is not None:
+            return translated
+        raise TypeError(
+            f"learning_rate={rate!r} belongs to a different Keras package than the optimizer, "
+            f"which uses {keras.__name__}. Pass one of {keras.__name__}.optimizers.schedules."
+        )
     # In eager execution, v1's decay functions return `functools.partial(schedule, global_step)`. A
     # Keras optimizer increments its `iterations`, not that global step, so the schedule must be
     # called with `iterations`.
@@ -71,12 +68,7 @@ def for_keras(rate, optimizer, keras):
 
 
 def at_step(schedule, step):
-    """Returns the learning rate of a step, a float32 tensor.
-
-    Args:
-      schedule: a function that `for_keras` has returned. It takes the step, or no argument.
-      step: the number of training steps done, a tensor or variable.
-    """
+    """Returns the learning rate of a step, a float32 tensor; the schedule is from `for_keras`."""
     rate = schedule(tf.convert_to_tensor(step)) if takes_step(schedule) else schedule()
     return tf.cast(rate, tf.float32)
 
@@ -91,16 +83,13 @@ def is_v1_decay(rate):
     (step,) = rate.args
     if not isinstance(step, tf.Variable) or not step.dtype.base_dtype.is_integer:
         return False
-    return _is_of_keras(rate.func) or hasattr(rate.func, "get_config") or _is_named_step(step)
+    is_named_step = any(word in step.name.lower() for word in ("step", "iter"))
+    return is_named_step or _is_of_keras(rate.func) or hasattr(rate.func, "get_config")
 
 
 def _is_of_keras(schedule):
     """Whether a schedule's class is TensorFlow's or Keras' own."""
     return type(schedule).__module__.split(".")[0] in ("keras", "tensorflow", *_OLD_HOMES)
-
-
-def _is_named_step(variable):
-    return any(word in variable.name.lower() for word in ("step", "iter"))
 
 
 def _in_any_graph(schedule, step):
@@ -113,11 +102,7 @@ def decays(optimizer, excluded):
     """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
     The functions take the step, and return the attribute's value. Warns of other functions that may
-    read a global step.
-
-    Args:
-      optimizer: the v1 optimizer.
-      excluded: the attributes that contain the learning rate.
+    read a global step. The attributes `excluded` contain the learning rate.
     """
     found = {}
     computed = getattr(optimizer, "_computed_attributes", ())
@@ -172,10 +157,7 @@ def _is_getter(value):
 def checked(value, check):
     """Returns an attribute, and calls `check` for each tensor of the TF1 graph in it.
 
-    Args:
-      value: an attribute for which `depends_on_graph` is true. Its functions are replaced by
-        functions that check their results.
-      check: a function of a tensor.
+    Functions in it are replaced by functions that check their results.
     """
     if _is_getter(value):
         return lambda: checked(called_outside(value), check)
@@ -219,11 +201,9 @@ def _of_this_keras(schedule, keras):
 def in_plain_numbers(schedule, cls=None):
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
-    Args:
-      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. Other
-        classes than TensorFlow's and Keras' own are returned unchanged.
-      cls: the class of the new schedule, which stores Python numbers; None takes the class of
-        `schedule`, and NumPy's numbers, which keep the dtype.
+    It may be what v1's decay functions bind to a step. Schedules of other classes than TensorFlow's
+    and Keras' own are returned unchanged. The new schedule is of the class `cls`, and stores Python
+    numbers; or of the same class, and stores NumPy's numbers, which keep the dtype.
     """
     if not hasattr(schedule, "get_config") or not _is_of_keras(schedule):
         return schedule
@@ -242,14 +222,9 @@ def in_plain_numbers(schedule, cls=None):
 
 
 def check_follows(tensor, own):
-    """Checks that a tensor of a graph is computed from no step that Keras does not increment.
+    """Raises a ValueError if a hyperparameter is computed from a step that Keras does not count.
 
-    Args:
-      tensor: a hyperparameter.
-      own: the variables of the Keras optimizer, with its `iterations`.
-
-    Raises:
-      ValueError: the tensor is computed from another integer scalar variable.
+    That is any integer scalar variable but `own`, those of the Keras optimizer.
     """
     known = {source_of(part) for each in own for part in getattr(each, "values", (each,))}
     others = sorted(each.name for each in integer_variables_behind(tensor) if each not in known)
@@ -265,7 +240,8 @@ def check_follows(tensor, own):
 
 def _warn_of_a_step(what, function):
     """Warns if a function may read an integer variable, which may be a global step."""
-    for variable in _integer_variables(function, set(), depth=4):
+    variable = next(_integer_variables(function, set(), depth=4), None)
+    if variable is not None:
         warn(
             f"{what} is a function that may read the variable {variable.name}. If that is a global "
             "step, Keras does not increment it, and the function's result stays constant. Pass the "
@@ -273,7 +249,6 @@ def _warn_of_a_step(what, function):
             "rate a Keras schedule: they follow optimizer.iterations.",
             GlobalStepWarning,
         )
-        return
 
 
 def _integer_variables(thing, seen, depth):
@@ -281,12 +256,11 @@ def _integer_variables(thing, seen, depth):
     if id(thing) in seen or depth < 0 or len(seen) > 10000:
         return
     seen.add(id(thing))
-    if isinstance(thing, tf.Variable):
-        if thing.dtype.base_dtype.is_integer and thing.shape.rank == 0:
-            yield thing
-        return
-    for each in _parts(thing):
-        yield from _integer_variables(each, seen, depth - 1)
+    if not isinstance(thing, tf.Variable):
+        for each in _parts(thing):
+            yield from _integer_variables(each, seen, depth - 1)
+    elif thing.dtype.base_dtype.is_integer and thing.shape.rank == 0:
+        yield thing
 
 
 def _parts(thing):
@@ -309,8 +283,7 @@ def _parts(thing):
             return []
         defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
         return [*names.globals.values(), *names.nonlocals.values(), *defaults]
-    if inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing):
+    is_other = inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing)
+    if is_other or hasattr(type(thing), "trainable_variables"):
         return []
-    if hasattr(type(thing), "trainable_variables"):
-        return []
-    return list(vars(thing).values()) if hasattr(thing, "__dict__") else []
+    return list(getattr(thing, "__dict__", {}).values())

@@ -96,9 +96,8 @@ def _find(name):
         if name.endswith(suffix):
             base = _find(name[: -len(suffix)])
             return base and extend(base)
-    is_of_contrib = name.startswith(_CONTRIB)
     modules = _homes()
-    if is_of_contrib:
+    if name.startswith(_CONTRIB):
         modules.reverse()
         name = name[len(_CONTRIB) :]
     for module in modules:
@@ -115,11 +114,7 @@ def _homes():
 
 
 def name_of(cls):
-    """Returns the name under which `cls` is saved; registers a user's class.
-
-    Raises:
-      ValueError: another class has that name.
-    """
+    """Returns the name under which `cls` is saved; registers a user's class."""
     for name, known in _registered.items():
         if known is cls:
             return name
@@ -140,10 +135,9 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
     Args:
       optimizer: the optimizer.
       cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
-      overrides: a dict from argument names to values, which replace the values in the attributes.
-        Names that the constructor lacks are ignored.
-      skip: names of attributes, such as `_global_step`. The arguments of the constructor that are
-        stored in these attributes are omitted.
+      overrides: values that replace those in the attributes, a dict from names of arguments. Names
+        that the constructor lacks are ignored.
+      skip: names of attributes, such as `_global_step`, whose arguments are omitted.
       nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:
@@ -215,17 +209,13 @@ def _arguments(optimizer, cls, omitted):
             (inner,) = optimizer.wrapped
             yield name, inner
             continue
-        for attribute in ("_" + name, name):
-            if attribute in state:
-                value = state[attribute]
-                default = parameter.default
-                # Omit an option that is off, because other versions of the class may lack it.
-                is_off = type(value) is type(default) and value == default and not value
-                if not is_off:
-                    yield name, value
-                break
-        else:
+        attribute = next((each for each in ("_" + name, name) if each in state), None)
+        if attribute is None:
             raise ValueError(_CANNOT_READ % (cls.__name__, name, cls.__name__))
+        value, default = state[attribute], parameter.default
+        # Omit an option that is off, because other versions of the class may lack it.
+        if not (type(value) is type(default) and value == default and not value):
+            yield name, value
 
 
 _CANNOT_READ = (
@@ -236,30 +226,23 @@ _CANNOT_READ = (
 
 def _plain(value, argument, cls):
     """Converts `value` to a type that JSON can represent."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         return value.item()
-    if isinstance(value, numbers.Real):
+    if value is None or isinstance(value, (bool, str, numbers.Real)):
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item, argument, cls) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
+    is_variable = argument_checks.is_function(value) or argument_checks.is_tensor_like(value)
     raise ValueError(
         f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
-        f"which is not plain data. {_way_out(value)}"
+        "which is not plain data. Give your own class a method get_config(self) that returns its "
+        f"arguments as numbers, strings, lists and dicts.{_OR_A_NUMBER if is_variable else ''}"
     )
 
 
-def _way_out(value):
-    text = (
-        "Give your own class a method get_config(self) that returns its arguments as numbers, "
-        "strings, lists and dicts."
-    )
-    if argument_checks.is_function(value) or argument_checks.is_tensor_like(value):
-        text += (
-            " Or pass a number. Or save weights and state without the settings: "
-            "tf.train.Checkpoint, model.save_weights, legacy_opt.compat.save_v1_checkpoint."
-        )
-    return text
+_OR_A_NUMBER = (
+    " Or pass a number. Or save weights and state without the settings: tf.train.Checkpoint, "
+    "model.save_weights, legacy_opt.compat.save_v1_checkpoint."
+)

@@ -102,35 +102,21 @@ def study(
 ):
     """Returns the `BridgeSettings` of a v1 optimizer, and the arguments of the Keras optimizer.
 
-    Args:
-      optimizer: the v1 optimizer.
-      owner: the Keras optimizer. Learning rate decays of v1 will read its `iterations`.
-      keras: the Keras package of the Keras optimizer.
-      learning_rate: see `to_keras`.
-      lr_attr: see `to_keras`.
-      global_step_attr: see `to_keras`.
-      fused: see `to_keras`.
-      step_dtype: only from a saved configuration: the dtype of a v1 global step; if there are
-        several leaves, a list with the dtype of each.
-      by_updates: only from a saved configuration: whether the schedule was a decay of v1.
-      learning_rates: only from a saved configuration: a list with the schedule of each leaf.
-      **keras_arguments: the arguments of the Keras optimizer, which are returned.
-
-    Raises:
-      TypeError: see `to_keras`.
-      ValueError: see `to_keras`.
+    Learning rate decays of v1 will read the `iterations` of the Keras optimizer `owner`, which is
+    of the package `keras`. The arguments from `learning_rate` to `fused`, and the errors, are those
+    of `to_keras`. Only a saved configuration has `step_dtype`, the dtype of a v1 global step, or a
+    list with the dtype of each of several leaves; `by_updates`, which says whether the schedule was
+    a decay of v1; and `learning_rates`, a list with the schedule of each leaf.
     """
     supported.check_class(optimizer)
     supported.check_methods(optimizer)
     supported.check_untrained(optimizer)
     nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+    wrappers = [each.optimizer for each in nested if not each.is_leaf]
     inputs = {
-        id(each.optimizer): _with_decays(
-            each.optimizer, StepInputs(counts=inspection.integer_variables(each.optimizer))
-        )
-        for each in nested
-        if not each.is_leaf
+        id(each): _with_decays(each, StepInputs(counts=inspection.integer_variables(each)))
+        for each in wrappers
     }
     rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
     rates, numbers, given_rate = (), {}, None
@@ -196,13 +182,11 @@ def _study_only_leaf(leaf, rate_for_keras, learning_rate, arguments, step_dtype)
 
 def _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule):
     """Returns the `StepInputs`; `schedule` is the saved schedule of the learning rate, or None."""
-    state = vars(leaf)
-    rates = tuple(
-        name for name in inspection.LEARNING_RATE_ATTRIBUTES if state.get(name) is not None
-    )
+    names = inspection.LEARNING_RATE_ATTRIBUTES
+    rates = tuple(name for name in names if vars(leaf).get(name) is not None)
     leaf_inputs = _step_inputs(leaf, rates, None, step_dtype)
     if rates:
-        v1_rate = state[rates[0]]
+        v1_rate = vars(leaf)[rates[0]]
         rate = rate_for_keras(v1_rate if schedule is None else schedule)
         # In each step, `V1Driver` will set the learning rate attribute to the schedule's result.
         # This is needed if the v1 optimizer cannot call the schedule. It is also needed for a
@@ -224,13 +208,10 @@ def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
 
 def _with_decays(optimizer, inputs):
     """Returns the `StepInputs` with `decays` and `graph_tensors`."""
-    tensors = [
-        name
-        for name, value in vars(optimizer).items()
-        if name not in (*inputs.rates, inputs.step) and schedules.depends_on_graph(value)
-    ]
+    others = [key for key in vars(optimizer) if key not in (*inputs.rates, inputs.step)]
+    tensors = tuple(key for key in others if schedules.depends_on_graph(vars(optimizer)[key]))
     decays = schedules.decays(optimizer, inputs.rates)
-    return inputs._replace(decays=tuple(decays.items()), graph_tensors=tuple(tensors))
+    return inputs._replace(decays=tuple(decays.items()), graph_tensors=tensors)
 
 
 def _check_one_is_meant(optimizer, leaves, arguments):

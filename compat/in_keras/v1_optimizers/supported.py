@@ -25,26 +25,22 @@ def check_class(optimizer):
             f"{type(optimizer).__name__}.{_hint(optimizer)}"
         )
     for nested in nested_optimizers(optimizer):
+        cls = type(nested.optimizer)
         wrapped = () if nested.is_leaf else nested.optimizer.wrapped
-        _check_one_class(nested.optimizer, wrapped)
-
-
-def _check_one_class(optimizer, wrapped):
-    cls = type(optimizer)
-    for attribute, item in attributes(optimizer):
-        if isinstance(item, BASE) and not any(item is each for each in wrapped):
-            raise ValueError(
-                f"{cls.__name__}.{attribute} is another optimizer, whose state would not be in a "
-                "Keras checkpoint. Pass that optimizer to to_keras."
+        for attribute, item in attributes(nested.optimizer):
+            if isinstance(item, BASE) and not any(item is each for each in wrapped):
+                raise ValueError(
+                    f"{cls.__name__}.{attribute} is another optimizer, whose state would not be in "
+                    "a Keras checkpoint. Pass that optimizer to to_keras."
+                )
+        has_updates = cls._resource_apply_dense is not BASE._resource_apply_dense
+        if not (wrapped or has_updates or own_apply_gradients(cls)):
+            raise TypeError(
+                f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
+                "so it cannot update resource variables, which Keras uses. Define this method (and "
+                "_resource_apply_sparse(self, grad, handle, indices) for embeddings) like "
+                "_apply_dense, but with handle.handle and the Resource… kernels of tf.raw_ops."
             )
-    has_updates = cls._resource_apply_dense is not BASE._resource_apply_dense
-    if not (wrapped or has_updates or own_apply_gradients(cls)):
-        raise TypeError(
-            f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
-            "so it cannot update resource variables, which Keras uses. Define this method (and "
-            "_resource_apply_sparse(self, grad, handle, indices) for embeddings) like "
-            "_apply_dense, but with handle.handle and the Resource… kernels of tf.raw_ops."
-        )
 
 
 def check_methods(optimizer):
@@ -56,13 +52,10 @@ def check_methods(optimizer):
 
 
 def check_untrained(optimizer):
-    """Raises an error if an optimizer has state where `to_keras` is called: eagerly, or in a graph.
+    """Raises a ValueError if an optimizer has trained where `to_keras` is called, or one in it.
 
     The Keras optimizer would start with new state. A state in another graph is not checked: its
     values are in a Session, and the optimizer may train other variables here.
-
-    Raises:
-      ValueError: the optimizer, or an optimizer nested in it, has trained variables here.
     """
     for nested in nested_optimizers(optimizer):
         attributes = vars(nested.optimizer)
@@ -79,8 +72,7 @@ def check_untrained(optimizer):
                 f"without {', '.join(sorted(slots) + sorted(shared))}. To start anew, pass a new "
                 f"{name}. To go on with the state, save the variables of both with "
                 "tf.compat.v1.train.Saver, pass a new optimizer to to_keras, and load the "
-                "checkpoint with load_v1_checkpoint. `legacy-opt docs keras` "
-                "shows how."
+                "checkpoint with load_v1_checkpoint. `legacy-opt docs keras` shows how."
             )
 
 
@@ -98,16 +90,10 @@ def _hint(optimizer):
 
 
 def check_variables(optimizer, set_in_each_step):
-    """Raises an error if the optimizer's constructor has created variables.
+    """Raises a ValueError if the optimizer's constructor has created variables.
 
-    No Keras checkpoint would contain these variables.
-
-    Args:
-      optimizer: the v1 optimizer.
-      set_in_each_step: the names of the attributes that `to_keras` sets in each training step.
-
-    Raises:
-      ValueError: an attribute is a variable that is not an argument of the constructor.
+    No Keras checkpoint would contain them. Arguments of the constructor are not meant, nor the
+    attributes that `to_keras` sets in each training step.
     """
     parameters = inspect.signature(type(optimizer).__init__).parameters
     for attribute, item in attributes(optimizer):

@@ -26,13 +26,9 @@ def with_attributes(thing, attributes):
 
 
 def restore(state, before, rates):
-    """Resets the learning rate and all attributes that contain tensors of a graph.
+    """Resets the attributes `rates`, and all attributes that contain tensors of a graph.
 
-    Args:
-      state: the optimizer's attributes, a dict.
-      before: the earlier attributes, a dict. If `before` lacks an attribute to reset, that
-        attribute is deleted.
-      rates: the names of the attributes that contain the learning rate.
+    If `before`, a dict of the earlier attributes, lacks an attribute to reset, it is deleted.
     """
     for key in list(state):
         if key in rates or _holds_symbolic(state[key]):

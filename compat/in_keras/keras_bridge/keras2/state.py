@@ -12,7 +12,8 @@ from legacy_opt import versions
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import KerasVariable, Tensor, Variable
 
-from ...keras_adapters import KERAS_2, refuse_ref_variable
+from ...keras_adapters import KERAS_2
+from ...keras_adapters.base import refuse_ref_variable
 from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
 from ..protocol import StateOwner, StepsDone
@@ -177,10 +178,7 @@ class Keras2State(StateOwner, Base):
             deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)
             return None
         return super()._create_or_restore_slot_variable(
-            slot_variable_position=slot_variable_position,
-            slot_name=slot_name,
-            variable=variable,
-            **kw,
+            slot_variable_position, slot_name, variable, **kw
         )
 
     if not hasattr(Base, "_create_all_weights"):

@@ -120,13 +120,10 @@ def add_number(optimizer: KerasOptimizer, name: str, number: float) -> KerasVari
 
 def as_keras_takes_it(rate: Rate) -> Rate:
     """Returns a learning rate in a form that Keras 3 accepts: a float, schedule or function."""
-    if isinstance(rate, (numbers.Real, np.generic)):
-        return float(rate)
     if isinstance(rate, tf.Variable) or versions.is_symbolic(rate):
         return _Reading(rate)
-    if tf.is_tensor(rate):
-        return float(rate)
-    return rate
+    is_number = isinstance(rate, (numbers.Real, np.generic)) or tf.is_tensor(rate)
+    return float(rate) if is_number else rate
 
 
 class _Reading:

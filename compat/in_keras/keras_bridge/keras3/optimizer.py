@@ -237,14 +237,11 @@ class BridgedOptimizer(Keras3State):
         self._hyper.set_rate(rate)
 
     def _get_current_learning_rate(self):
-        is_schedule = isinstance(
-            self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
-        )
+        rate, is_schedule = self._learning_rate, self._adapter.is_schedule(self._learning_rate)
         if self._v1 is not None and self._v1.values.counts_updates and is_schedule:
-            return self._learning_rate(self.iterations)
-        is_function = argument_checks.is_function(self._learning_rate) and not is_schedule
-        if is_function and versions.for_a_session():
-            return schedules.called_outside(self._learning_rate)
+            return rate(self.iterations)
+        if versions.for_a_session() and argument_checks.is_function(rate) and not is_schedule:
+            return schedules.called_outside(rate)
         return super()._get_current_learning_rate()
 
     def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
@@ -267,10 +264,7 @@ class BridgedOptimizer(Keras3State):
     # Configuration.
 
     def _configuration_of_keras(self) -> configuration.Configuration:
-        """Returns the result of Keras' own `get_config`.
-
-        If the learning rate is a function, the result contains the function's current value.
-        """
+        """Returns Keras' own `get_config`; a function as learning rate counts as its value now."""
         rate = self._learning_rate
         changed: Dict[str, Any] = dict(_ONLY_OF_KERAS)
         if argument_checks.is_function(rate) and not hasattr(rate, "get_config"):
@@ -326,10 +320,7 @@ def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
 
 
 def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
-    """Raises a ValueError for options that do not fit a GradientAccumulationOptimizer.
-
-    Keras applies these options in each batch.
-    """
+    """Raises a ValueError for options that do not fit a GradientAccumulationOptimizer."""
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -65,13 +65,9 @@ class SavedVariables:
         variables = dict(self._names)
         known = {id(variable) for variable in variables.values()}
         others = [variable for variable in optimizer._variables if id(variable) not in known]
+        names = {id(optimizer._iterations): _STEP, id(optimizer._learning_rate): _RATE}
         for number, variable in enumerate(others):
-            if variable is optimizer._iterations:
-                variables[_STEP] = variable
-            elif variable is optimizer._learning_rate:
-                variables[_RATE] = variable
-            else:
-                variables[f"variable_{number}"] = variable
+            variables[names.get(id(variable), f"variable_{number}")] = variable
         return variables
 
     def shapes(self) -> Shapes:
@@ -80,11 +76,7 @@ class SavedVariables:
         return dict(shapes, **{_TRAINED: len(self._optimizer._trainable_variables)})
 
     def _misfit(self, saved: Shapes) -> Optional[str]:
-        """Returns the first difference between a saved state and the optimizer, or None.
-
-        Args:
-          saved: the result of `shapes` when the state was saved.
-        """
+        """Returns the first difference between the saved `shapes` and those of now, or None."""
         own = self.shapes()
         if not (_is_built(own) and _is_built(saved)):
             own, saved = _shapes_before_build(own), _shapes_before_build(saved)
@@ -137,14 +129,12 @@ class SavedVariables:
                 stacklevel=3,
             )
             return
-        misfit = self._misfit(shapes)
-        if misfit is not None:
-            raise ValueError(
-                "The file contains the state of an optimizer other than "
-                f"{optimizer.name!r}: {misfit}. Nothing was loaded into this optimizer. To load "
-                "only the model's weights, pass skip_mismatch=True to load_weights, or load before "
-                "compile."
-            )
+        self._check(
+            shapes,
+            "The file",
+            "Nothing was loaded into this optimizer. To load only the model's weights, pass "
+            "skip_mismatch=True to load_weights, or load before compile.",
+        )
         for name, value in saved.items():
             if name in variables:
                 variables[name].assign(value)
@@ -152,11 +142,7 @@ class SavedVariables:
     def set_weights(
         self, weights: List[np.ndarray], set_weights_of_keras: Callable[[List[np.ndarray]], None]
     ):
-        """Sets all variables, in the order of `variables`.
-
-        Args:
-          weights: a list of arrays.
-          set_weights_of_keras: Keras' own method, which sets the variables that exist.
+        """Sets all variables, in the order of `variables`, with Keras' own method.
 
         Raises:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
@@ -210,13 +196,13 @@ class SavedVariables:
         for name in set(self._names) - before:
             optimizer._handle_deferred_dependencies(name=name, trackable=self._names[name])
 
-    def _check(self, saved: Shapes):
+    def _check(self, saved: Shapes, file: str = "This checkpoint", advice: Optional[str] = None):
         misfit = self._misfit(saved)
         if misfit is not None:
+            advice = advice or "No state of the optimizer was restored. " + _LEAVE_OUT
             raise ValueError(
-                "This checkpoint contains the state of an optimizer other than "
-                f"{self._optimizer.name!r}: {misfit}. No state of the optimizer was restored. "
-                + _LEAVE_OUT
+                f"{file} contains the state of an optimizer other than {self._optimizer.name!r}: "
+                f"{misfit}. {advice}"
             )
 
 
@@ -246,10 +232,7 @@ class SavedUnderNames:
 
     _saved: SavedVariables
     of_another_keras = OF_V1_OR_KERAS_2
-
-    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    __init__: Any  # subclasses have another base class, whose constructor takes arguments
 
     def awaits_state(self) -> bool:
         return self._saved.awaits_state()
@@ -328,11 +311,8 @@ def _check_shapes(variables: List[KerasVariable], weights: List[np.ndarray]):
 
 def _shapes_before_build(shapes: Shapes) -> Shapes:
     """Returns a dict with only those names whose variables exist before `build`."""
-    return {
-        name: shape
-        for name, shape in shapes.items()
-        if name in (_STEP, _RATE) or name.startswith(_HYPER)
-    }
+    names = [name for name in shapes if name in (_STEP, _RATE) or name.startswith(_HYPER)]
+    return {name: shapes[name] for name in names}
 
 
 def _is_built(shapes: Shapes) -> bool:
