@@ -4,14 +4,10 @@ import numpy as np
 
 
 def power(beta, steps):
-    """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
+    """Returns the value of v1 Adam's beta1_power or beta2_power after some training steps.
 
-    Like TensorFlow, this function multiplies float32 numbers once per training step, and flushes
-    denormals to 0.
-
-    Args:
-      beta: Adam's beta, which is the power's value before the first training step.
-      steps: the number of training steps done.
+    Before the first step, the value is `beta`. Like TensorFlow, this function multiplies float32
+    numbers once per step, and flushes denormals to 0.
     """
     factor, smallest = np.float32(beta), np.finfo(np.float32).tiny
     result = factor

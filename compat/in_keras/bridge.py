@@ -82,10 +82,19 @@ def to_keras(
         trained already, and its state would be missing. The message says why.
     """
     is_changed = not fused or not isinstance(global_step, str)
-    if hasattr(optimizer, "new_keras_optimizer"):
+    if hasattr(optimizer, "new_keras_optimizer"):  # made by to_v1
+        keras_optimizer = optimizer.new_keras_optimizer()
+        own_api = adapter_of(keras_optimizer).api
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
-        has_other_arguments = is_changed or any(option is not None for option in options)
-        return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
+        is_changed = is_changed or any(option is not None for option in options)
+        if api not in ("auto", own_api) or is_changed:
+            raise ValueError(
+                f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer "
+                f"(api={own_api!r}), and to_keras returns this kind of optimizer with the same "
+                "settings. Do not pass another api, and set options on the result instead of "
+                "passing them."
+            )
+        return keras_optimizer
     name_of_class = type(optimizer).__name__
     KERAS_2.refuse_new(
         type(optimizer),
@@ -115,28 +124,8 @@ def to_keras(
     )
 
 
-def _recreated_keras_optimizer(
-    optimizer: V1Optimizer, api: str, has_other_arguments: bool
-) -> KerasOptimizer:
-    """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`."""
-    keras_optimizer = optimizer.new_keras_optimizer()
-    own_api = adapter_of(keras_optimizer).api
-    if api not in ("auto", own_api) or has_other_arguments:
-        raise ValueError(
-            f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={own_api!r}), "
-            "and to_keras returns this kind of optimizer with the same settings. Do not pass "
-            "another api, and set options on the result instead of passing them."
-        )
-    return keras_optimizer
-
-
 def bridge_class(api: str) -> Any:
-    """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes.
-
-    Raises:
-      ImportError: the required Keras is not installed, or does not run on this TensorFlow.
-      ValueError: there is no such `api`.
-    """
+    """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes."""
     home = _HOMES[adapter_of_api(api).api]
     return importlib.import_module(home, __package__).BridgedOptimizer
 

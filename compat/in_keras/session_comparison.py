@@ -115,17 +115,13 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
         ids[-1] = ids[0]
         return draw(5, *shape[1:]), ids.astype(np.int64)
 
-    takes_sparse = _has_sparse_update(optimizer)
+    updates = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
+    own, base = type(optimizer), inspection.BASE
+    takes_sparse = any(getattr(own, name) is not getattr(base, name) for name in updates)
     shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
     values = {name: draw(*shape) for name, shape in shapes.items()}
     gradients = [[gradient(*item) for item in shapes.items()] for _ in range(steps)]
     return side_by_side.Problem(values, _SPARSE, gradients)
-
-
-def _has_sparse_update(optimizer: V1Optimizer) -> bool:
-    cls, base = type(optimizer), inspection.BASE
-    names = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
-    return any(getattr(cls, name) is not getattr(base, name) for name in names)
 
 
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:

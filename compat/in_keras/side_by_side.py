@@ -65,11 +65,7 @@ def scope(in_session=False):
 def training(optimizer, problem, named):
     """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`.
 
-    Args:
-      optimizer: a Keras optimizer.
-      problem: the `Problem`.
-      named: whether the variables get the names in the problem. An optimizer may select variables
-        by their names.
+    If `named`, the variables get the names in the problem, by which an optimizer may select them.
     """
     variables = {
         name: tf.compat.v2.Variable(value, name=name if named else None)
@@ -84,11 +80,6 @@ def training_function(train, signature, **options):
 
     The function returns a number, because TensorFlow does not optimize the graph of a function that
     returns nothing. The optimized graphs of a Session and of Keras' `fit` may round differently.
-
-    Args:
-      train: a function of tensors.
-      signature: the `input_signature`.
-      **options: other arguments of `tf.function`.
     """
 
     def train_and_return(*tensors):
@@ -99,13 +90,7 @@ def training_function(train, signature, **options):
 
 
 class FunctionTraining:
-    """The training of variables with an optimizer in a `tf.function`.
-
-    Args:
-      optimizer: a Keras optimizer.
-      problem: the `Problem`.
-      variables: a dict of the variables by name.
-    """
+    """The training of variables, a dict by name, with a Keras optimizer in a `tf.function`."""
 
     def __init__(self, optimizer, problem, variables):
         self.optimizer, self.variables = optimizer, variables

@@ -11,13 +11,9 @@ from .. import messages
 
 
 def load(name):
-    """Imports an object. The current folder is searched for the module, too.
+    """Imports an object, "package.module:object". The current folder is searched, too.
 
-    Args:
-      name: "package.module:object", where the object may be nested, such as "Trainer.build".
-
-    Returns:
-      The object.
+    The object may be nested, such as "Trainer.build".
 
     Raises:
       ImportError: the module or the object does not exist, or importing the module raises an error.
@@ -47,23 +43,18 @@ def made(name):
 def call(name, function, *arguments):
     """Calls a function that the user has named, or one that imports the user's module.
 
-    Args:
-      name: the name that the user gave for the function; the error message shows it.
-      function: the function.
-      *arguments: the arguments of the function.
-
     Raises:
-      ImportError: the function raises an error. The message contains this error and its line
-        number.
+      ImportError: the function raises an error. The message contains `name`, as the user gave it,
+        and this error with its line number.
     """
     try:
         return function(*arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit: some scripts end with sys.exit()
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-        frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
-        frames = [frame for frame in frames if frame.filename != importlib.__file__]
+        frames = traceback.extract_tb(error.__traceback__)
+        others = (__file__, importlib.__file__, "<frozen")
+        frames = [frame for frame in frames if not frame.filename.startswith(others)]
         place = ""
         if frames:
             place = f" ({os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno})"

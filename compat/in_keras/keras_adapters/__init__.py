@@ -12,12 +12,7 @@ _ADAPTERS = {adapter.api: adapter for adapter in (KERAS_2, KERAS_3)}
 
 
 def adapter_of(optimizer):
-    """Returns the `KerasAdapter` of a Keras optimizer or its class; None for all other objects.
-
-    Raises:
-      ImportError: the optimizer belongs to Keras 3, and Keras is too old or its backend is not
-        TensorFlow.
-    """
+    """Returns the `KerasAdapter` of a Keras optimizer or its class; None for all other objects."""
     api = versions.api_of(optimizer)
     return None if api is None else _ADAPTERS[api]
 

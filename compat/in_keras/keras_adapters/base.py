@@ -43,11 +43,7 @@ class KerasAdapter:
         """Raises a ValueError if the current graph can neither read nor assign Keras variables."""
 
     def class_of(self, name):
-        """Returns the class of a plain optimizer by its name.
-
-        Raises:
-          ValueError: this Keras has no class of that name.
-        """
+        """Returns the class of a plain optimizer by its name; raises a ValueError without one."""
         for module in (self.keras.optimizers, self.optimizers):
             cls = getattr(module, name, None)
             if isinstance(cls, type) and issubclass(cls, self.base):

@@ -145,18 +145,15 @@ class V1Driver:
             refusals.check_one_replica(self.optimizer)
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters, update_ops=[]))
-        with alone(self.optimizer), inputs, self._announced(pairs), only_owned:
+        announced = contextlib.ExitStack()
+        if hasattr(self.optimizer, "applying") and not delegates:
+            # `RuleOptimizer._prepare` then passes all pairs to `prepare_step`.
+            announced = self.optimizer.applying(pairs)
+        with alone(self.optimizer), inputs, announced, only_owned:
             if not delegates:
                 self.prepare(self.optimizer, self.optimizer)
                 self._step.update_ops.clear()
             yield
-
-    def _announced(self, pairs: List[GradAndVar]):
-        """Returns a scope in which `RuleOptimizer._prepare` passes all pairs to `prepare_step`."""
-        announces = hasattr(self.optimizer, "applying")
-        if announces and not self.settings.delegates_apply_gradients:
-            return self.optimizer.applying(pairs)
-        return contextlib.ExitStack()
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
     def apply_gradients(

@@ -20,9 +20,6 @@ Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or fun
 class HyperparameterValues:
     """The values of the hyperparameters that can be set while training.
 
-    Args:
-      driver: the `V1Driver` that runs the v1 optimizer.
-
     Attributes:
       exact: a dict from the names of hyperparameters to the values that were set: schedules, or
         numbers that are not rounded to float32.
@@ -61,11 +58,9 @@ class HyperparameterValues:
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
     def check_settable(self, name: str):
-        """Raises an error for an attribute that would have no effect if it were set.
+        """Raises an AttributeError for an attribute that would have no effect if it were set.
 
-        Raises:
-          AttributeError: the v1 optimizer does not read the attribute in each step, or has it
-            under another name.
+        The v1 optimizer does not read it in each step, or has it under another name.
         """
         for known in self.exact:
             is_alike = name.replace("_", "") == known.replace("_", "") and name != known

@@ -6,11 +6,12 @@ import contextlib
 from typing import Any, Callable, Collection, Dict, Hashable, List, NamedTuple, Optional, Union
 
 import numpy as np
+import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import argument_checks
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, TensorLike, Variable
 
-from ..v1_optimizers import copying
 from ..v1_optimizers.nesting import NewVariable, StateKey
 from . import configuration
 from .refusals import check_has_weight_decay
@@ -44,11 +45,13 @@ class StateOwner:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
       non_slots: a dict from the names of the shared (non-slot) variables to these variables.
       weights: a list of all variables of the Keras optimizer.
+      has_trained: whether the optimizer was built, or has made a training step.
       get_slot_names(): returns the names of the existing slots.
     """
 
     creates_variables = False
     non_slots: Dict[str, Variable]
+    has_trained: bool
     _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
     __init__: Any  # subclasses have another base class, whose constructor takes arguments
@@ -98,7 +101,9 @@ class StateOwner:
         """
         name = key.shared(name)
         if name not in self.non_slots:
-            value = copying.starting_value(initial_value)
+            is_function = argument_checks.is_function(initial_value)
+            # A Python float becomes float32, like in v1.
+            value = tf.convert_to_tensor(initial_value() if is_function else initial_value)
             self.non_slots[name] = self._new_shared(key, name, value)
         return self.non_slots[name]
 
@@ -136,11 +141,6 @@ class StateOwner:
 
     def keys_with_slots(self) -> List[Hashable]:
         """Returns the keys of variables with slots, in the order in which their training began."""
-        raise NotImplementedError
-
-    @property
-    def has_trained(self) -> bool:
-        """Whether the optimizer was built, or has made a training step."""
         raise NotImplementedError
 
     def trained_variables(self) -> List[KerasVariable]:

@@ -52,12 +52,7 @@ def find(source):
 
 
 def checked(optimizer):
-    """Checks an optimizer that a factory has made, and returns the optimizer.
-
-    Raises:
-      TypeError: `optimizer` is not a Keras optimizer.
-      ValueError: `to_keras` made the optimizer for the global step of a graph.
-    """
+    """Returns what a factory has made, after checking that it is an optimizer for any graph."""
     _refuse_unless_known(optimizer)
     _check_methods(optimizer)
     if graph_names.is_bridged(optimizer) and not isinstance(optimizer._v1.global_step, str):

@@ -100,11 +100,7 @@ class KerasOptimizerInGraph:
         return variable
 
     def build(self, variables):
-        """Creates the optimizer's state for variables that have no state yet.
-
-        Raises:
-          ValueError: the optimizer is of Keras 3 and was built for other variables.
-        """
+        """Creates the optimizer's state for variables that have no state yet."""
         targets = [versions.tf_variable(each) for each in variables]
         built = {each._unique_id for each in self._built_for}
         new = [each for each in targets if each._unique_id not in built]

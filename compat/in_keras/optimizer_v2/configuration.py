@@ -45,11 +45,7 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
 def optimizer_from(
     data: Dict[str, Any], custom_objects: Optional[Dict[str, Any]]
 ) -> KerasOptimizer:
-    """Returns a new OptimizerV2 from the data that `configuration_of` has returned.
-
-    Raises:
-      ValueError: the class is not registered.
-    """
+    """Returns a new OptimizerV2 from the data that `configuration_of` has returned."""
     cls = _class_named(data["class_name"], custom_objects)
     if cls is None:
         raise ValueError(
@@ -87,11 +83,7 @@ def _class_names(config: Any) -> Iterator[str]:
 
 
 def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
-    """Returns a class that is registered in Keras 3, also if the name lacks its package; or None.
-
-    Raises:
-      ValueError: several registered classes have this name.
-    """
+    """Returns a class that is registered in Keras 3, also if the name lacks its package; or None."""
     saving, schedules = versions.keras_3().saving, versions.keras_2().optimizers.schedules
     found = saving.get_registered_object(name, custom_objects)
     if found is not None or hasattr(schedules, name) or _class_named(name, None) is not None:
@@ -123,11 +115,7 @@ def _registered_name(cls: type) -> str:
 
 
 def hyperparameter(name: str, value: Any) -> Any:
-    """Returns a value that was set in Keras 3, in a form that an OptimizerV2 takes.
-
-    Raises:
-      TypeError: the value is a schedule that this Keras 2 does not have.
-    """
+    """Returns a value that was set in Keras 3, in a form that an OptimizerV2 takes."""
     value = versions.tf_variable(value)
     keras_2 = versions.keras_2()
     schedules = keras_2.optimizers.schedules

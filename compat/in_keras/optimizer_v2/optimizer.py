@@ -13,11 +13,11 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Tensor, Variable
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, Variable
 
 from ..keras_bridge.keras3 import saving
 from ..keras_bridge.keras3.contained import CLIPPING, SHARED_WITH_KERAS, ContainsOptimizer
-from ..keras_bridge.keras3.gradients import of_dtype
+from ..keras_bridge.keras3.gradients import Gradients, of_dtype
 from ..keras_bridge.keras3.optimizer import check_arguments, check_names
 from ..v1_optimizers.temporary_attributes import with_attributes
 from . import configuration as optimizer_v2_configuration
@@ -170,10 +170,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             super().apply(grads, variables)
 
     def _backend_update_step(
-        self,
-        grads: List[Optional[Gradient]],
-        trainable_variables: List[KerasVariable],
-        learning_rate: Any,
+        self, grads: Gradients, trainable_variables: List[KerasVariable], learning_rate: Any
     ):
         del learning_rate  # the OptimizerV2 has it
         pairs = [
@@ -192,7 +189,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         more = variable.read_value() - updates - 1
         variable.assign(before + more * tf.cast(batches or 1, more.dtype))
 
-    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+    def _clip_gradients(self, grads: Gradients) -> Gradients:
         return super()._clip_gradients(grads) if self._clips else grads
 
     def _refuse_variable(self, next_creator: Any, **arguments: Any) -> Variable:

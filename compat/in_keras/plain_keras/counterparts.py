@@ -286,11 +286,7 @@ WITHOUT_COUNTERPART: Any = {
 
 
 def counterpart_of(cls):
-    """Returns the `Counterpart` of a v1 optimizer's class.
-
-    Raises:
-      ValueError: the class has no counterpart; the message says why.
-    """
+    """Returns the `Counterpart` of a v1 class, or raises a ValueError that says why it has none."""
     name = cls.__name__
     if not any(getattr(module, name, None) is cls for module in serialization._homes()):
         parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]

@@ -100,9 +100,8 @@ def measure(make, carry, rate, are_separate):
     Args:
       make: a function without arguments that returns two new optimizers. The first has the settings
         of the optimizer that was translated, the second has the settings of the translation.
-      carry: a function that copies the first optimizer's state to the second optimizer; None if no
-        state is translated. The function's arguments are the two optimizers, the variables of the
-        first optimizer and the variables of the second optimizer.
+      carry: a function of the two optimizers, the variables of the first and those of the second,
+        which copies the state of the first to the second; None if no state is translated.
       rate: the current learning rate.
       are_separate: whether each kind of training needs separate optimizers. This is the case with
         global_clipnorm, because then each gradient influences the updates of all variables.
@@ -133,6 +132,7 @@ def _measure(make, carry, rate, are_separate):
 
 
 def _train_kinds(make, carry, rate, kinds):
+    """Returns a dict from each kind of training to a `SideBySide`."""
     problem = _problem(kinds, min(1.0, 10 * rate))
     with side_by_side.scope() as initialize:
         trainings = [side_by_side.training(each, problem, named=False) for each in make()]
@@ -158,11 +158,7 @@ def _gradient(kind, random):
 
 
 def _compare(trainings, problem, carry, rate):
-    """Trains with both optimizers, after a warm-up of the first if state is translated.
-
-    Returns:
-      A dict from each kind to a `SideBySide`.
-    """
+    """Trains with both, after a warm-up of the first if state is translated, as `_train_kinds`."""
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):
@@ -174,7 +170,7 @@ def _compare(trainings, problem, carry, rate):
 
 
 def _continue(trainings, steps, carry, rate=None):
-    """Continues both trainings from the weights of the first, and returns a dict as `_compare`."""
+    """Continues both trainings from the weights of the first; returns a dict as `_train_kinds`."""
     source, target = trainings
     before = source.values(source.variables)
     target.assign(before)

@@ -131,47 +131,36 @@ def _bridged(optimizer, api):
         adapter = adapter_of(optimizer)
         if api not in ("auto", adapter.api):
             raise ValueError(
-                f"api={api!r}: this optimizer is bridged to {adapter.title}. "
-                "Move the state to the other Keras with save_v1_checkpoint and "
-                "load_v1_checkpoint."
+                f"api={api!r}: this optimizer is bridged to {adapter.title}. Move the state to the "
+                "other Keras with save_v1_checkpoint and load_v1_checkpoint."
             )
         return optimizer
     if isinstance(optimizer, inspection.BASE):
         counterparts.counterpart_of(type(optimizer))  # raises better errors than to_keras
         return bridge.to_keras(optimizer, api=api)
     inner = getattr(optimizer, "inner_optimizer", None)
+    hint = " Pass the optimizer in it: optimizer.inner_optimizer." if inner else ""
     raise TypeError(
-        "to_plain_keras takes an optimizer made by to_keras, or a "
-        "tf.compat.v1.train.Optimizer, got "
-        f"{optimizer!r}.{' Pass the optimizer in it: optimizer.inner_optimizer.' if inner else ''}"
+        "to_plain_keras takes an optimizer made by to_keras, or a tf.compat.v1.train.Optimizer, "
+        f"got {optimizer!r}.{hint}"
     )
 
 
 def _counted_kinds(translator, plain, sparse, learning_rate_changes):
-    """Returns a set of the kinds of training that count for the grade."""
+    """Returns the kinds of training that count for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
-    counted = {counterparts.DENSE}
-    if sparse:
-        counted.update((counterparts.ROWS, counterparts.REPEATED))
-    if learning_rate_changes:
-        counted.add(counterparts.RATE)
-    return counted
+    of_rows = (counterparts.ROWS, counterparts.REPEATED) if sparse else ()
+    of_rates = (counterparts.RATE,) if learning_rate_changes else ()
+    return (counterparts.DENSE, *of_rows, *of_rates)
 
 
 def _report(translator, bridged, plain, variables, carry, counted, is_reverse=False):
     """Returns a function that measures the grade and returns a `TranslationReport`.
 
-    The rest of the report describes the optimizers at the time when `_report` is called.
-
-    Args:
-      translator: the `Translator`.
-      bridged: the bridged optimizer.
-      plain: Keras' own optimizer.
-      variables: the variables whose state was translated.
-      carry: the method that translated the state; None if no state was translated.
-      counted: the kinds of training that count for the grade.
-      is_reverse: whether `plain` was translated to `bridged`, not `bridged` to `plain`.
+    The rest of the report describes the optimizers at the time when `_report` is called. `carry` is
+    the method that translated the state of `variables`, or None. `counted` are the kinds of
+    training that count for the grade.
     """
     adapter = translator.adapter
     arguments = adapter.base_arguments(plain)
@@ -199,18 +188,12 @@ def _report(translator, bridged, plain, variables, carry, counted, is_reverse=Fa
         are_separate = arguments.get("global_clipnorm") is not None
         results = measurement.measure(make, carry, rate, are_separate)
         clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
-        measurements = tuple(
-            measurement.Measurement(
-                kind,
-                result.grade,
-                result.largest,
-                result.distance,
-                kind in counted,
-                _why(translator, kind, result, clips, without_state=carry is None),
-            )
-            for kind, result in zip(counterparts.KINDS, results)
-        )
-        return report._replace(measurements=measurements)
+        measurements = []
+        for kind, result in zip(counterparts.KINDS, results):
+            numbers = result.grade, result.largest, result.distance, kind in counted
+            why = _why(translator, kind, result, clips, without_state=carry is None)
+            measurements.append(measurement.Measurement(kind, *numbers, why))
+        return report._replace(measurements=tuple(measurements))
 
     return measured_report
 

@@ -117,10 +117,7 @@ class Translator:
     def state_variables(self, bridged, variables):
         """Builds `bridged` if necessary, and returns the variables whose state must be translated.
 
-        Raises:
-          ValueError: `bridged` has state for other variables than `variables`; or `variables` is
-            None or empty, and a checkpoint was loaded into `bridged`, but `bridged` is not built
-            yet.
+        Raises a ValueError if these are unknown, or not `variables`.
         """
         variables = None if variables is None else list(variables)
         if bridged.has_trained:
@@ -133,11 +130,7 @@ class Translator:
         return []
 
     def check_untrained(self, plain):
-        """Raises a ValueError if `plain` has made updates and its class has slots.
-
-        Call this if the variables of `plain` are unknown. Without the variables, the slots cannot
-        be found.
-        """
+        """Raises a ValueError if `plain`, whose variables are unknown, must have slots."""
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
@@ -148,13 +141,12 @@ class Translator:
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
             expected = beta_powers.power(beta, steps)
-            power = beta
-            if name in bridged.non_slots:
-                power = float(versions.value_of(bridged.non_slots[name]))
+            variable = bridged.non_slots.get(name)
+            power = beta if variable is None else float(versions.value_of(variable))
             # Tolerate rounding, and half of the change that one step makes. The tolerance is at
             # least `tiny`, because some kernels replace powers less than `tiny` by 0.
-            tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
-            tolerance = max(tolerance, np.finfo(np.float32).tiny)
+            rounding = expected * ((1 - beta) / 2 + 1e-7 * steps)
+            tolerance = max(rounding, np.finfo(np.float32).tiny)
             if not abs(power - expected) <= tolerance:  # also true if `power` is NaN
                 raise ValueError(
                     f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
@@ -169,14 +161,7 @@ class Translator:
         return int(versions.value_of(iterations)) // steps
 
     def carry(self, bridged, plain, variables, new_variables):
-        """Copies the state of a bridged optimizer to a plain optimizer.
-
-        Args:
-          bridged: the optimizer whose state is read.
-          plain: the optimizer whose state is set.
-          variables: the variables that `bridged` trains.
-          new_variables: the variables that `plain` trains, in the same order.
-        """
+        """Copies the state of a bridged optimizer to a plain one, which trains `new_variables`."""
         self.adapter.build(plain, new_variables)
         self.carry_step(bridged, plain)
         rate = self.adapter.rate_now(plain)
@@ -207,14 +192,9 @@ class Translator:
             versions.assign_to(new, versions.value_of(old))
 
     def slots(self, plain, bridged, variables):
-        """Finds the plain optimizer's slots.
+        """Returns pairs: a `SlotTranslation`, and a list of its slots in the plain optimizer.
 
-        Returns:
-          A list of pairs: a `SlotTranslation`, and a list of its slot variables in the plain
-          optimizer.
-
-        Raises:
-          ValueError: the plain optimizer lacks a slot.
+        Raises a ValueError if the plain optimizer lacks a slot.
         """
         names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
         slots_by_name = self.adapter.slots(plain, variables, list(names.values()))

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .nesting import nested_optimizers
@@ -71,10 +70,3 @@ def copied(value, copies=None):
         if any(new is not old for new, old in zip(items, value)):
             return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
     return value
-
-
-def starting_value(value):
-    """Returns an initial value, which may be a number, a tensor or a function, as a tensor."""
-    if argument_checks.is_function(value):
-        value = value()
-    return tf.convert_to_tensor(value)  # a Python float becomes float32, like in v1

@@ -15,8 +15,8 @@ from legacy_opt.core.graphs import integer_variables_behind, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
 
-# Packages that contain TensorFlow's and Keras' classes of schedules, besides `tensorflow`, `keras`.
-_OLD_HOMES = ("tensorflow_core", "tf_keras", "keras_core")
+# Packages that contain TensorFlow's and Keras' classes of schedules.
+_HOMES = ("keras", "tensorflow", "tensorflow_core", "tf_keras", "keras_core")
 
 
 class ByIterations:
@@ -89,7 +89,7 @@ def is_v1_decay(rate):
 
 def _is_of_keras(schedule):
     """Whether a schedule's class is TensorFlow's or Keras' own."""
-    return type(schedule).__module__.split(".")[0] in ("keras", "tensorflow", *_OLD_HOMES)
+    return type(schedule).__module__.split(".")[0] in _HOMES
 
 
 def _in_any_graph(schedule, step):

@@ -161,11 +161,7 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
 
 
 def from_config(data):
-    """Returns a new v1 optimizer; the reverse of `to_config`.
-
-    Raises:
-      ValueError: the optimizer's class is not registered.
-    """
+    """Returns a new v1 optimizer; the reverse of `to_config`."""
     cls = _find(data["class_name"])
     if cls is None:
         raise ValueError(

@@ -13,11 +13,9 @@ from .nesting import nested_optimizers
 
 
 def check_class(optimizer):
-    """Checks the class of a v1 optimizer, and the classes of all optimizers nested in it.
+    """Raises an error if a v1 optimizer, or one nested in it, is of a class that Keras cannot run.
 
-    Raises:
-      TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
-      ValueError: `optimizer` contains another optimizer but is not an `OptimizerWrapper`.
+    It cannot update resource variables, or contains an optimizer without being a wrapper.
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(

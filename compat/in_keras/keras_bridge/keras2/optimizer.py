@@ -64,19 +64,15 @@ class BridgedOptimizer(Keras2State):
                 "learning rate decay cannot be used. Pass a learning rate schedule."
             )
         self._constants = set()  # names of hyperparameters that are constants, not variables
-        if hasattr(global_step, "assign_add"):
-            self._count_in(global_step)
+        if hasattr(global_step, "assign_add"):  # becomes `iterations`, as in Estimators
+            self.iterations = global_step
+            self._track_trackable(global_step, "iter", overwrite=True)
+            versions.track_keras_variable(global_step)  # so that `fit` initializes it
         vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
         if decay:
             self._set_hyper("decay", decay)
         for hyperparameter, value in settings.numbers.items():
             self._set_hyper(hyperparameter, value)
-
-    def _count_in(self, global_step: Any):
-        """Makes a global step the `iterations`, as TensorFlow's Estimators do."""
-        self.iterations = global_step
-        self._track_trackable(global_step, "iter", overwrite=True)
-        versions.track_keras_variable(global_step)  # so that `fit` initializes it
 
     # The training step.
 
@@ -178,14 +174,12 @@ class BridgedOptimizer(Keras2State):
     def _set_hyper(self, name: str, value: Any):
         if name in self._v1.values.exact and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
-            constant = name in self._constants
-            if constant and self._graph_is_built:
+            if name in self._constants and self._graph_is_built:
                 raise set_too_late(name, value)
             self._v1.values.set(name, value)
-            if constant:
+            if name in self._constants:
                 return
-        elif name in self._constants:
-            self._constants.remove(name)
+        self._constants.discard(name)
         super()._set_hyper(name, value)
 
     def build(self, var_list: List[Variable]):
@@ -224,9 +218,8 @@ class BridgedOptimizer(Keras2State):
 
     def present_value(self, name: str):
         value = self._serialize_hyperparameter(name)
-        if tf.is_tensor(value):  # the result of a learning rate function
-            value = self._adapter.keras.backend.get_value(value)
-        return value
+        is_result = tf.is_tensor(value)  # of a learning rate function
+        return self._adapter.keras.backend.get_value(value) if is_result else value
 
     # Configuration.
 
@@ -237,8 +230,7 @@ class BridgedOptimizer(Keras2State):
           ValueError: an argument of the v1 optimizer cannot be read or is not plain data, or
             gradients are changed by functions.
         """
-        keras = self._adapter.keras
-        result = configuration.with_v1(super().get_config(), self._v1, keras)
+        result = configuration.with_v1(super().get_config(), self._v1, self._adapter.keras)
         if self._initial_decay:
             result["decay"] = float(self.present_value("decay"))
         self._adapter.check_saves(self, result)

@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Variable
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, Variable
 
 from ...keras_adapters import KERAS_3
-from .gradients import as_gradient, clipped
+from .gradients import Gradients, as_gradient, clipped
 
 _EXCLUDED = "exclude_from_weight_decay"
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -120,7 +120,7 @@ class ContainsOptimizer:
 
     def _prepared(
         self, grads: Iterable[Any], trainable_variables: Optional[Iterable[KerasVariable]]
-    ) -> Tuple[List[Optional[Gradient]], Optional[List[KerasVariable]]]:
+    ) -> Tuple[Gradients, Optional[List[KerasVariable]]]:
         """Returns the arguments of `apply` as lists; builds the optimizer if its file was .h5."""
         self._check_stateful()
         variables = None if trainable_variables is None else list(trainable_variables)
@@ -128,7 +128,7 @@ class ContainsOptimizer:
             self.build(variables)  # for a model from .h5, Keras has called `build([])`
         return [as_gradient(grad) for grad in grads], variables
 
-    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+    def _clip_gradients(self, grads: Gradients) -> Gradients:
         return clipped(self, grads, super()._clip_gradients)
 
 

@@ -10,14 +10,11 @@ from legacy_opt.core.duplicate_ids import with_summed_duplicates
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, TensorLike
 
+Gradients = List[Optional[Gradient]]
+
 
 class Rows(tf.IndexedSlices):
     """A sparse gradient that supports division, because Keras divides gradients by a loss scale."""
-
-    @classmethod
-    def of(cls, slices: tf.IndexedSlices) -> Rows:
-        """Returns the same gradient as an instance of this class."""
-        return cls(slices.values, slices.indices, slices.dense_shape)
 
     def __truediv__(self, divisor: TensorLike) -> Gradient:
         return with_values(self, self.values / tf.cast(divisor, self.values.dtype))
@@ -26,7 +23,7 @@ class Rows(tf.IndexedSlices):
 def as_gradient(grad: Any) -> Optional[Gradient]:
     """Converts a gradient to a type that Keras can compute with."""
     if isinstance(grad, tf.IndexedSlices):
-        return Rows.of(grad)
+        return Rows(grad.values, grad.indices, grad.dense_shape)
     if grad is None or hasattr(grad, "dtype"):
         return grad
     return tf.convert_to_tensor(grad)
@@ -40,10 +37,8 @@ def of_dtype(grad: Optional[Gradient], variable: KerasVariable) -> Optional[Grad
 
 
 def clipped(
-    optimizer: KerasOptimizer,
-    grads: List[Optional[Gradient]],
-    clip: Callable[[List[Any]], List[Any]],
-) -> List[Optional[Gradient]]:
+    optimizer: KerasOptimizer, grads: Gradients, clip: Callable[[List[Any]], List[Any]]
+) -> Gradients:
     """Clips gradients with Keras' own method `clip`, which accepts no sparse gradients."""
     if not (optimizer.clipnorm or optimizer.clipvalue or optimizer.global_clipnorm):
         return grads

@@ -28,9 +28,6 @@ class Keras3Hyperparameters(dict):
 
     It contains the hyperparameters that Keras lacks, and those in SHARED_WITH_KERAS.
 
-    Args:
-      optimizer: the bridged optimizer.
-
     Attributes:
       are_constants: whether a TF1 graph contains the hyperparameters as constants.
     """

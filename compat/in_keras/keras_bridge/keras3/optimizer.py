@@ -34,7 +34,7 @@ from ..hyperparameter_values import Rate
 from ..protocol import GlobalStep
 from ..refusals import check_global_step
 from .contained import CLIPPING, EMA
-from .gradients import of_dtype
+from .gradients import Gradients, of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
@@ -135,7 +135,7 @@ class BridgedOptimizer(Keras3State):
         return self._iterations if done is None else done
 
     def _apply_in_graph(
-        self, grads: List[Optional[Gradient]], variables: Optional[List[KerasVariable]]
+        self, grads: Gradients, variables: Optional[List[KerasVariable]]
     ) -> Operation:
         """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
         self._adapter.check_graph_options(self)
@@ -154,15 +154,12 @@ class BridgedOptimizer(Keras3State):
         with tf.control_dependencies(given):
             return traced().op
 
-    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+    def _clip_gradients(self, grads: Gradients) -> Gradients:
         with with_attributes(self, _ONLY_OF_KERAS):
             return super()._clip_gradients(grads)
 
     def _backend_update_step(
-        self,
-        grads: List[Optional[Gradient]],
-        trainable_variables: List[KerasVariable],
-        learning_rate: Any,
+        self, grads: Gradients, trainable_variables: List[KerasVariable], learning_rate: Any
     ):
         cast = [of_dtype(*pair) for pair in zip(grads, trainable_variables)]
         super()._backend_update_step(cast, trainable_variables, learning_rate)

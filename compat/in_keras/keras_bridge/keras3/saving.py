@@ -34,9 +34,6 @@ class SavedVariables:
     """The variables of a bridged Keras 3 optimizer, under the names with which they are saved.
 
     A state is loaded completely or not at all.
-
-    Args:
-      optimizer: the bridged optimizer.
     """
 
     def __init__(self, optimizer: KerasOptimizer):

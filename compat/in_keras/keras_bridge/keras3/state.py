@@ -53,7 +53,14 @@ class Keras3State(
 
     def build(self, variables: Iterable[KerasVariable]):
         variables = list(variables)
-        self._check_strategy(variables)
+        for variable in variables:
+            strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
+            if strategy is not None and strategy is not self._distribution_strategy:
+                raise ValueError(
+                    f"The variable {variable.name!r} was created in the scope of "
+                    f"{type(strategy).__name__}, but the optimizer {self.name!r} was not. "
+                    "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
+                )
         super().build(variables)
 
     def _create_state(self, targets: List[Variable]):
@@ -131,13 +138,3 @@ class Keras3State(
 
     def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
-
-    def _check_strategy(self, variables: List[KerasVariable]):
-        for variable in variables:
-            strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
-            if strategy is not None and strategy is not self._distribution_strategy:
-                raise ValueError(
-                    f"The variable {variable.name!r} was created in the scope of "
-                    f"{type(strategy).__name__}, but the optimizer {self.name!r} was not. "
-                    "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
-                )
