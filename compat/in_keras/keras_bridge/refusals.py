@@ -106,9 +106,8 @@ def sparse_updates_explained(optimizer: V1Optimizer):
       ValueError: the update is being compiled with XLA, but it needs a kernel that XLA lacks.
     """
     name = type(optimizer).__name__
-    xla = versions.compiling_with_xla()
-    graph = tf.compat.v1.get_default_graph() if xla else None
-    before = set(graph.get_operations()) if xla else ()
+    graph = tf.compat.v1.get_default_graph() if versions.compiling_with_xla() else None
+    before = set(graph.get_operations()) if graph else ()
     try:
         yield
     except NotImplementedError as error:
@@ -118,11 +117,7 @@ def sparse_updates_explained(optimizer: V1Optimizer):
             f"{name} cannot apply sparse gradients (embeddings): it does not define "
             "_resource_apply_sparse(self, grad, handle, indices)."
         ) from error
-    if not xla:
-        return
-    for op in graph.get_operations():
-        if op in before:
-            continue
+    for op in [each for each in graph.get_operations() if each not in before] if graph else ():
         if op.type == "Unique" and not versions.xla_compiles_unique():
             raise ValueError(
                 f"The XLA of TensorFlow {versions.tensorflow_version()} cannot sum the "

@@ -83,7 +83,7 @@ def _class_names(config: Any) -> Iterator[str]:
 
 
 def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
-    """Returns a class that is registered in Keras 3, also if the name lacks its package; or None."""
+    """Returns a class registered in Keras 3, also if the name lacks its package; or None."""
     saving, schedules = versions.keras_3().saving, versions.keras_2().optimizers.schedules
     found = saving.get_registered_object(name, custom_objects)
     if found is not None or hasattr(schedules, name) or _class_named(name, None) is not None:

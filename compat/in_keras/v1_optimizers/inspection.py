@@ -114,15 +114,13 @@ def hyperparameters(optimizer, set_in_each_step):
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
     """
     reads = _reads_of_prepare(optimizer, set_in_each_step)
-    reads -= _names_in_update_methods(type(optimizer))
-    parameters = constructor_arguments(type(optimizer))
-    result = {}
-    for key, value in vars(optimizer).items():
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        is_argument = key[:1] == "_" and key[1:] in parameters
-        if is_number and is_argument and key in reads and key not in set_in_each_step:
-            result[key[1:]] = value
-    return result
+    reads -= _names_in_update_methods(type(optimizer)) | set(set_in_each_step)
+    reads &= {"_" + name for name in constructor_arguments(type(optimizer))}
+    return {
+        key[1:]: value
+        for key, value in vars(optimizer).items()
+        if key in reads and isinstance(value, numbers.Real) and not isinstance(value, bool)
+    }
 
 
 def constructor_arguments(cls):

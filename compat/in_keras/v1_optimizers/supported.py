@@ -18,9 +18,11 @@ def check_class(optimizer):
     It cannot update resource variables, or contains an optimizer without being a wrapper.
     """
     if not isinstance(optimizer, BASE):
+        hint = " It is a Keras optimizer already." if hasattr(optimizer, "iterations") else ""
+        hint = " Pass an instance, not the class." if isinstance(optimizer, type) else hint
         raise TypeError(
             f"to_keras takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
-            f"{type(optimizer).__name__}.{_hint(optimizer)}"
+            f"{type(optimizer).__name__}.{hint}"
         )
     for nested in nested_optimizers(optimizer):
         cls = type(nested.optimizer)
@@ -77,14 +79,6 @@ def check_untrained(optimizer):
 def _is_here(graph):
     """Whether state in a graph (None: state of eager code) is state of the code that runs now."""
     return graph is None or graph is tf.compat.v1.get_default_graph()
-
-
-def _hint(optimizer):
-    if isinstance(optimizer, type):
-        return " Pass an instance, not the class."
-    if hasattr(optimizer, "iterations"):
-        return " It is a Keras optimizer already."
-    return ""
 
 
 def check_variables(optimizer, set_in_each_step):
