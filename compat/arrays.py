@@ -1,5 +1,8 @@
 """Compares arrays, where NaN is treated as equal to NaN, and describes parts of arrays."""
 
+import functools
+import operator
+
 import numpy as np
 
 
@@ -23,6 +26,11 @@ def largest_difference(one, other):
 
 def _equal(one, other):
     return (one == other) | ((one != one) & (other != other))
+
+
+def count(shape):
+    """Returns the number of elements of an array, in Python's integers, which do not overflow."""
+    return functools.reduce(operator.mul, shape, 1)
 
 
 def whole(shape):

@@ -39,18 +39,18 @@ def refuse(*paths):
 
 
 def refuse_existing(path, overwrite, option="--overwrite"):
-    """Raises a ValueError if a file or checkpoint cannot be written at a path.
+    """Raises a ValueError if a file, or a checkpoint with this prefix, cannot be written.
 
     Args:
-      path: the file, or the prefix of the checkpoint.
+      path: the file, or the prefix.
       overwrite: whether an existing file may be replaced.
       option: how a user passes `overwrite`.
     """
     refuse(path, path + ".index")
-    if os.path.isdir(path):
-        raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")
-    if not os.path.basename(path):
-        raise ValueError(f"{path!r} has no file name. Add the name of the file to write.")
+    is_folder = os.path.isdir(path)
+    if is_folder or not os.path.basename(path):
+        what = "is a folder" if is_folder else "has no file name"
+        raise ValueError(f"{path!r} {what}. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
         raise ValueError(f"{existing[0]!r} exists already. Pass {option} to replace it.")

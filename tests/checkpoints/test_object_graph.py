@@ -131,13 +131,13 @@ def test_optimizer_v2(tmp_path, kind, name, way):
     assert_accounts_for_everything(checkpoint)
     assert_holds(checkpoint, graph.variables, {name_of(each): each for each in model.weights})
     slots = slots_of_keras_2(model, optimizer)
-    assert_holds(checkpoint, graph.slots, slots)
-    assert checkpoint.read(graph.optimizer_variables["iter"]) == 3
-    assert checkpoint.read(graph.optimizer_variables["learning_rate"]) == np.float32(0.01)
+    assert_holds(checkpoint, graph.optimizer.slots, slots)
+    assert checkpoint.read(graph.optimizer.variables["iter"]) == 3
+    assert checkpoint.read(graph.optimizer.variables["learning_rate"]) == np.float32(0.01)
     assert graph.optimizer.kind == SLOT_VARIABLES and graph.optimizer.path == "optimizer"
     assert not graph.optimizer.unassigned
     if (kind, name) == ("bridged", "adam"):
-        power = checkpoint.read(graph.optimizer_variables["beta1_power"])
+        power = checkpoint.read(graph.optimizer.variables["beta1_power"])
         assert np.array_equal(power, optimizer.non_slots["beta1_power"].numpy())
         assert_different(slots)
     if way == "checkpoint":
@@ -151,8 +151,8 @@ def test_a_v1_optimizer(tmp_path):
     graph = checkpoint.object_graph
     assert_accounts_for_everything(checkpoint)
     slots = {("x", slot): optimizer.get_slot(x, slot) for slot in ("m", "v")}
-    assert_holds(checkpoint, graph.slots, slots)
-    assert set(graph.optimizer_variables) == {"beta1_power", "beta2_power"}
+    assert_holds(checkpoint, graph.optimizer.slots, slots)
+    assert set(graph.optimizer.variables) == {"beta1_power", "beta2_power"}
 
 
 def numbered_cases():
@@ -187,9 +187,9 @@ def test_numbered(tmp_path):
             for attribute, slot_name in lists[name].items()
             for variable, slot in zip(model.trainable_variables, getattr(optimizer, attribute))
         }
-        assert_holds(checkpoint, graph.slots, slots)
+        assert_holds(checkpoint, graph.optimizer.slots, slots)
         assert_different(slots)
-        assert checkpoint.read(graph.optimizer_variables["_iterations"]) == 3
+        assert checkpoint.read(graph.optimizer.variables["_iterations"]) == 3
         assert graph.optimizer.kind == NUMBERED and not graph.optimizer.unassigned
 
 
@@ -207,12 +207,12 @@ def test_bridged_keras_3(tmp_path):
             for variable in model.trainable_variables
             for slot_name in optimizer.get_slot_names()
         }
-        assert_holds(checkpoint, graph.slots, slots)
-        assert checkpoint.read(graph.optimizer_variables["iteration"]) == 3
+        assert_holds(checkpoint, graph.optimizer.slots, slots)
+        assert checkpoint.read(graph.optimizer.variables["iteration"]) == 3
         assert graph.optimizer.kind == NAMED_BY_NUMBER and not graph.optimizer.unassigned
         assert list(graph.python_states) == ["optimizer/layout"]
         if name == "adam":
-            power = checkpoint.read(graph.optimizer_variables["shared_beta1_power"])
+            power = checkpoint.read(graph.optimizer.variables["shared_beta1_power"])
             assert np.array_equal(power, optimizer.non_slots["beta1_power"].numpy())
             assert_different(slots)
 
@@ -240,13 +240,13 @@ def test_slots_of_variables_that_have_the_same_name(tmp_path):
             if graph.optimizer.kind == SLOT_VARIABLES:
                 assert_holds(checkpoint, graph.variables, {"a": a, "b": b})
                 slots = slots_of_keras_2_variables([("a", a), ("b", b)], optimizer)
-                assert_holds(checkpoint, graph.slots, slots)
+                assert_holds(checkpoint, graph.optimizer.slots, slots)
             elif keras is keras_2:
-                assert not graph.slots and len(graph.optimizer.unassigned) == 4
+                assert not graph.optimizer.slots and len(graph.optimizer.unassigned) == 4
             else:
                 momentums = {
                     checkpoint.read(key)[0]
-                    for (_, slot), key in graph.slots.items()
+                    for (_, slot), key in graph.optimizer.slots.items()
                     if "momentum" in slot
                 }
                 assert momentums == {each.numpy()[0] for each in optimizer._momentums}
@@ -273,14 +273,14 @@ def test_several_optimizers(tmp_path):
     assert_holds(checkpoint, found["first"].slots, slots_of_keras_2_variables([("x", x)], first))
     assert_holds(checkpoint, found["second"].slots, slots_of_keras_2_variables([("x", x)], second))
     with pytest.raises(ValueError, match="several optimizers: first, second"):
-        _ = graph.slots
+        _ = graph.optimizer.slots
 
 
 def test_no_optimizer(tmp_path):
     checkpoint = saved(tmp_path, x=tf.Variable(1.0, name="x"), iter=tf.Variable(2.0, name="y"))
     graph = checkpoint.object_graph
     assert_accounts_for_everything(checkpoint)
-    assert graph.optimizer is None and not graph.slots and not graph.optimizer_variables
+    assert graph.optimizer is None
     assert set(graph.variables) == {"x", "y"}
 
 
@@ -296,7 +296,7 @@ def test_an_optimizer_that_scales_its_loss(tmp_path):
         optimizer.apply_gradients([(tf.constant([0.5, -0.5]), x)])
         checkpoint = saved(tmp_path / keras.__name__, x=x, optimizer=optimizer)
         assert_accounts_for_everything(checkpoint)
-        slots = checkpoint.object_graph.slots
+        slots = checkpoint.object_graph.optimizer.slots
         assert {name for name, _ in slots} == {"x"} and len(slots) == 2
 
 

@@ -18,14 +18,7 @@ def stamp(path):
 
 
 class Watch:
-    """Compares files with their state when this object was created.
-
-    Args:
-      paths: the paths of existing files.
-
-    Attributes:
-      stamps: a dict from each path to its `stamp`.
-    """
+    """Compares files with their `stamp` when this object was created."""
 
     def __init__(self, paths):
         self.stamps = {path: stamp(path) for path in paths}

@@ -83,22 +83,12 @@ class Index(NamedTuple):
 
 
 def is_table(content):
-    """Returns whether a file ends with the magic number of a LevelDB table.
-
-    Args:
-      content: the bytes of the file, or only its last bytes.
-    """
+    """Returns whether a file, or only its last bytes, ends with the magic number of a table."""
     return content[-len(_MAGIC) :] == _MAGIC
 
 
 def parse_index(content):
-    """Parses an index.
-
-    Args:
-      content: the bytes of the index file.
-
-    Returns:
-      An Index.
+    """Returns the Index in the bytes of an index file.
 
     Raises:
       ValueError: the content is not an index, or its format is not supported.

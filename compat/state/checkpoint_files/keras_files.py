@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ... import arrays
 from ...plain_text import size
-from . import CheckpointError
+from . import CheckpointError, TensorInfo
 
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
@@ -45,7 +46,7 @@ def check_size(path, model):
     with _opened(path) as content:
         sizes = []
         content.visititems(lambda _, each: sizes.append(_size_of_dataset(each)))
-        _check(path, sum(sizes), needed, limit)
+    _check(path, sum(sizes), needed, limit)
 
 
 def _check(path, content_size, weights_size, limit):
@@ -64,7 +65,7 @@ def _size_of_dataset(item):
 
 def _nbytes(shape, dtype):
     width = dtype.itemsize if isinstance(dtype, np.dtype) else tf.as_dtype(dtype).size
-    return int(np.prod(np.array(tf.TensorShape(shape).as_list()), dtype=np.float64)) * width
+    return arrays.count(tf.TensorShape(shape).as_list()) * width
 
 
 def _opened(path):
@@ -126,15 +127,8 @@ class ModelInH5(NamedTuple):
     optimizer: str
 
 
-class _Info(NamedTuple):
-    dtype: tf.DType
-    shape: tuple
-
-
 def model_in_h5(path):
-    """Reads names, shapes and dtypes in the .h5 file of a whole model.
-
-    The dicts are empty for another HDF5 file.
+    """Returns a ModelInH5. Its dicts are empty for another HDF5 file.
 
     Raises:
       CheckpointError: the file is damaged.
@@ -151,7 +145,7 @@ def model_in_h5(path):
         if _STATE_IN_H5 in content:
             state.update(_datasets(content[_STATE_IN_H5]))
         infos = {
-            key: _Info(tf.as_dtype(content[key].dtype), tuple(content[key].shape))
+            key: TensorInfo(tf.as_dtype(content[key].dtype), content[key].shape, 0)
             for key in [*weights.values(), *state.values()]
         }
         training = json.loads(content.attrs.get("training_config", "{}")) or {}
@@ -159,11 +153,7 @@ def model_in_h5(path):
 
 
 def read_h5(path, keys):
-    """Reads datasets. Returns a dict from their names to arrays.
-
-    Raises:
-      CheckpointError: the data are damaged.
-    """
+    """Returns a dict from the names of datasets to arrays, unless the data are damaged."""
     with _h5(path) as content:
         return {key: np.array(content[key]) for key in keys}
 

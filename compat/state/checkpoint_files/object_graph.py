@@ -88,32 +88,16 @@ class ObjectGraph(NamedTuple):
             raise ValueError(f"The checkpoint contains several optimizers: {paths}.")
         return self.optimizers[0] if self.optimizers else None
 
-    @property
-    def slots(self):
-        """The `slots` of the only optimizer; {} if the checkpoint has no optimizer."""
-        return self.optimizer.slots if self.optimizer else {}
-
-    @property
-    def optimizer_variables(self):
-        """The `variables` of the only optimizer; {} if the checkpoint has no optimizer."""
-        return self.optimizer.variables if self.optimizer else {}
-
 
 def parse_object_graph(serialized):
-    """Parses the object graph of a checkpoint.
-
-    Args:
-      serialized: the bytes in the checkpoint's tensor `_CHECKPOINTABLE_OBJECT_GRAPH`.
-
-    Returns:
-      An ObjectGraph.
+    """Returns the ObjectGraph in the bytes of the tensor `OBJECT_GRAPH`.
 
     Raises:
       ValueError: the bytes are not an object graph.
     """
     try:
         proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
-        return _Parser(proto).parse()
+        return _Parser(proto).parsed()
     except (DecodeError, IndexError, KeyError) as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -157,12 +141,12 @@ class _Parser:
             for number in self._paths
             if self._nodes[number].key and number not in owned - self._trained
         }
-        self._model_variables.discard(self._nodes[0].children.get("save_counter"))
+        self._counter = self._nodes[0].children.get("save_counter")
+        self._model_variables.discard(self._counter)
         self._names = self._unique_names()
 
-    def parse(self):
+    def parsed(self):
         nodes = self._nodes
-        counter = nodes[0].children.get("save_counter")
         nested = {
             each
             for number in self._kinds
@@ -178,7 +162,7 @@ class _Parser:
         return ObjectGraph(
             {self._names[number]: nodes[number].key for number in sorted(self._model_variables)},
             tuple(self._optimizer(number) for number in self._kinds if number not in nested),
-            None if counter is None else nodes[counter].key,
+            None if self._counter is None else nodes[self._counter].key,
             python_states,
         )
 
@@ -201,12 +185,7 @@ class _Parser:
         return [variable for variable, _, _ in node.slots]
 
     def _paths_from(self, start, stop=()):
-        """Returns a dict from the number of each reachable node to the shortest path to this node.
-
-        Args:
-          start: the number of the first node.
-          stop: the numbers of nodes that the paths must not contain.
-        """
+        """Returns a dict from the reachable nodes, but those in `stop`, to the shortest paths."""
         paths, queue = {start: ""}, [start]
         for number in queue:
             for name, child in self._nodes[number].children.items():
@@ -216,21 +195,16 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns a dict from the number of each node of an optimizer to the node's path.
-
-        The nodes of nested optimizers are included.
-        """
+        """Returns a dict from the nodes of an optimizer, and of nested ones, to their paths."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
-        counts = collections.Counter(
-            self._nodes[number].full_name for number in self._model_variables
-        )
-        names = {}
-        for number in self._model_variables:
-            name = self._nodes[number].full_name
-            names[number] = name if name and counts[name] == 1 else self._paths[number]
-        return names
+        names = {number: self._nodes[number].full_name for number in self._model_variables}
+        counts = collections.Counter(names.values())
+        return {
+            number: name if name and counts[name] == 1 else self._paths[number]
+            for number, name in names.items()
+        }
 
     def _optimizer(self, number):
         members, slots, places = self._members(number), {}, {}
@@ -322,19 +296,16 @@ class _Parser:
         Returns:
           The variable and the name of the slot; (None, None) if not exactly one variable fits.
         """
-        fitting = [(variable, self._slot_name(slot, variable)) for variable in variables]
-        fitting = [(variable, name) for variable, name in fitting if name is not None]
-        if not fitting:
-            return None, None
-        shortest_rest = min(len(name) for _, name in fitting)
-        fitting = [(variable, name) for variable, name in fitting if len(name) == shortest_rest]
+        by_length = collections.defaultdict(list)
+        for variable in variables:
+            name = self._slot_name(slot, variable)
+            if name is not None:
+                by_length[len(name)].append((variable, name))
+        fitting = by_length[min(by_length)] if by_length else ()
         return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _slot_name(self, slot, variable):
-        """Returns a slot's name without the variable's name.
-
-        Returns None if the slot's name does not contain the variable's name.
-        """
+        """Returns a slot's name without the variable's name; None if it does not contain it."""
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:

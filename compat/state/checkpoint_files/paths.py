@@ -12,6 +12,7 @@ from .errors import CheckpointError
 from .index import is_table
 
 V1, V2 = "V1", "V2"
+_SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
 _DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
 _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
@@ -36,23 +37,17 @@ def reason(error):
 
 
 def as_text(path, argument="path", order=""):
-    """Returns a path as a string.
+    """Returns a path as a string. Raises a TypeError if it is not a path.
 
-    Args:
-      path: the path.
-      argument: the name of the caller's argument, for the error message.
-      order: a signature for the error message, so that users notice swapped arguments; or "".
-
-    Raises:
-      TypeError: `path` is not a path.
+    The message names the caller's `argument`. If `order` is a signature, the message shows it, so
+    that users notice swapped arguments.
     """
     try:
         return os.fsdecode(path)
     except TypeError:
         raise TypeError(
             f"{argument} must be the path of a checkpoint, a string or os.PathLike, got "
-            f"{reprlib.repr(path)} of type "
-            f"{type(path).__name__}.{order and f' Pass {order}.'}"
+            f"{reprlib.repr(path)} of type {type(path).__name__}.{order and f' Pass {order}.'}"
         ) from None
 
 
@@ -64,8 +59,7 @@ def locate(path):
         to the latest checkpoint in it.
 
     Returns:
-      A pair: the prefix (in V1 format the path of the file, or the pattern of several files), and
-      the format, V1 or V2.
+      The prefix (in V1 format the path of the file, or the pattern of several files), and V1 or V2.
 
     Raises:
       CheckpointError: there is no checkpoint. The message describes what was found instead.
@@ -80,7 +74,7 @@ def locate(path):
     if is_file(path):
         return _in_one_file(path)
     shards = v1_shards(_V1_PATTERN.sub(r"\1", path))
-    patterns = {_V1_SHARD.sub(r"\1-?????\2", shard) for shard in shards}
+    patterns = set(map(_pattern, shards))
     if len(patterns) == 1 or path in patterns:
         return (path if path in patterns else patterns.pop()), V1
     raise CheckpointError(f"{path!r}: there is no such checkpoint.{_what_is_there(path)}")
@@ -143,12 +137,10 @@ def _latest(folder):
             f"{in_saved_model(folder)!r}"
         )
     state = tf.train.get_checkpoint_state(folder)
+    problem = "no `checkpoint` file in it names the latest checkpoint."
     if state is not None and state.model_checkpoint_path:
-        problem = (
-            f"its `checkpoint` file names {state.model_checkpoint_path!r}, which does not exist."
-        )
-    else:
-        problem = "no `checkpoint` file in it names the latest checkpoint."
+        name = state.model_checkpoint_path
+        problem = f"its `checkpoint` file names {name!r}, which does not exist."
     raise CheckpointError(f"{folder!r} is a folder, and {problem}{_checkpoints_to_choose(folder)}")
 
 
@@ -158,7 +150,7 @@ def in_saved_model(path):
 
 
 def _is_saved_model(folder):
-    return bool({"saved_model.pb", "saved_model.pbtxt"} & set(_file_names(folder)))
+    return not set(_SAVED_MODEL).isdisjoint(_file_names(folder))
 
 
 def _checkpoints_to_choose(folder):
@@ -170,11 +162,7 @@ def _checkpoints_to_choose(folder):
 
 
 def _in_one_file(path):
-    """Returns the result of `locate` for a file that is a checkpoint in V1 format.
-
-    Raises:
-      CheckpointError: the file is not a checkpoint in V1 format. The message describes the file.
-    """
+    """Returns the result of `locate` for a file, which must be a checkpoint in V1 format."""
     match = _DATA_FILE.match(path)
     if match:
         index = match[1] + INDEX
@@ -184,9 +172,13 @@ def _in_one_file(path):
         )
     start, end = _start_and_end(path)
     if is_table(end):
-        match = _V1_SHARD.match(path)
-        return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
+        return _pattern(path), V1
     raise CheckpointError(f"{path!r} is not a checkpoint: it {_looks_like(path, start)}")
+
+
+def _pattern(path):
+    """Returns the pattern of the files of which this is one; the path itself if it is the only."""
+    return _V1_SHARD.sub(r"\1-?????\2", path)
 
 
 def _start_and_end(path):
@@ -215,7 +207,7 @@ def _looks_like(path, start):
         return f"only names checkpoints. Name its folder: {folder or os.curdir!r}"
     if name.endswith(".meta"):
         return f"is the graph of a checkpoint. Name the checkpoint: {path[: -len('.meta')]!r}"
-    if name in ("saved_model.pb", "saved_model.pbtxt"):
+    if name in _SAVED_MODEL:
         return (
             "belongs to a SavedModel. Name the checkpoint of its variables: "
             f"{os.path.join(folder, 'variables', 'variables')!r}"
@@ -237,7 +229,7 @@ def _is_text(start):
     if b"\0" in start:
         return False
     try:
-        start[:-4].decode("utf-8", "strict") if len(start) > 4 else start.decode("utf-8")
+        (start[:-4] or start).decode("utf-8")
     except UnicodeDecodeError as error:
         return error.start > len(start) - 8  # True if only the last character is cut off
     return True

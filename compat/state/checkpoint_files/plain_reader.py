@@ -1,17 +1,18 @@
 """Reads checkpoints of a Saver (V2 format) in local files with NumPy alone, tensor by tensor."""
 
 import ast
+import contextlib
 import os
 import re
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ... import special_files
+from ... import arrays, special_files
 from ...arrays import slices, whole
 from ...file_endings import INDEX, prefix_of
-from .crc32c import masked_crc32c
-from .errors import AGAIN, CheckpointError
+from .crc32c import CHUNK_BYTES, masked_crc32c
+from .errors import AGAIN, CheckpointError, check_data_file
 from .index import parse_index
 from .tensor_names import OBJECT_GRAPH
 
@@ -32,7 +33,6 @@ _DTYPES = {
     22: "uint32",
     23: "uint64",
 }
-_CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
 
 
@@ -85,22 +85,12 @@ class PlainCheckpoint:
         self._entries, self._stored = index.entries, index.stored
         self._files = index.data_files(self.path)
         for name, needed in zip(self._files, index.data_bytes):
-            self._check_size(name, needed)
+            special_files.refuse(name)
+            size = None
+            with contextlib.suppress(OSError):
+                size = os.stat(name).st_size
+            check_data_file(self.path, name, size, needed)
         self.tensors = {name: self._info(name) for name in sorted(index.entries)}
-
-    def _check_size(self, name, needed):
-        special_files.refuse(name)
-        try:
-            size = os.stat(name).st_size
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path!r} is incomplete: the data file {name!r} is missing. {AGAIN}"
-            ) from error
-        if size < needed:
-            raise CheckpointError(
-                f"{self.path!r} is truncated: the data file {name!r} has {size} bytes, and the "
-                f"index needs {needed}. {AGAIN}"
-            )
 
     def _info(self, name):
         """Returns the `PlainInfo` of a tensor, whose parts fill its shape."""
@@ -116,15 +106,16 @@ class PlainCheckpoint:
         )
         if dtype is not None:
             width = np.dtype(dtype).itemsize
-            sizes = [_count(shape) * width for shape, _ in parts]
+            size = arrays.count(entry.shape) * width
+            sizes = [arrays.count(shape) * width for shape, _ in parts]
             fits = fits and sizes == [each.nbytes for each in places]
-            if fits and sum(sizes) < _count(entry.shape) * width:
+            if fits and sum(sizes) < size:
                 raise CheckpointError(
                     f"{self.path!r} has only some parts of {name!r}. A Saver writes such slots of "
                     "partitioned variables if their optimizer is in a scope. Load the checkpoint "
                     "with load_v1_checkpoint, and write another with save_v1_checkpoint."
                 )
-            fits = fits and sum(sizes) == _count(entry.shape) * width
+            fits = fits and sum(sizes) == size
         if not fits:
             raise CheckpointError(
                 f"{self.path + INDEX!r} is corrupt: the tensor {name!r} of the shape "
@@ -141,11 +132,11 @@ class PlainCheckpoint:
         info = self.tensors[name]
         if info.dtype is None:
             raise CheckpointError(f"{self.path!r}: NumPy does not have the dtype of {name!r}.")
-        arrays = (self._data(name, place, info.dtype) for place in self._stored[name])
+        pieces = (self._data(name, place, info.dtype) for place in self._stored[name])
         if not info.parts:
-            return next(arrays).reshape(info.shape)
+            return next(pieces).reshape(info.shape)
         value = np.zeros(info.shape, info.dtype)
-        for (shape, offset), array in zip(info.parts, arrays):
+        for (shape, offset), array in zip(info.parts, pieces):
             value[slices(shape, offset)] = array.reshape(shape)
         return value
 
@@ -157,7 +148,7 @@ class PlainCheckpoint:
                 size = file.readinto(array)
         except OSError as error:
             raise CheckpointError(f"{self.path!r} cannot be read: {error}") from error
-        chunks = (array[i : i + _CHUNK_BYTES].tobytes() for i in range(0, size, _CHUNK_BYTES))
+        chunks = (array[i : i + CHUNK_BYTES].tobytes() for i in range(0, size, CHUNK_BYTES))
         if size < place.nbytes or masked_crc32c(chunks) != place.crc32c:
             raise CheckpointError(
                 f"{self.path!r} is corrupt: the checksum of the tensor {name!r} is wrong. {AGAIN}"
@@ -188,10 +179,3 @@ def _is_inside(part, whole):
         min(start, size) >= 0 and start + size <= end
         for size, start, end in zip(shape, offset, whole)
     )
-
-
-def _count(shape):
-    count = 1  # in Python's integers, which do not overflow
-    for size in shape:
-        count *= size
-    return count

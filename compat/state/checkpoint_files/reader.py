@@ -13,16 +13,14 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...arrays import whole
+from ... import arrays
 from . import paths
-from .crc32c import masked_crc32c
-from .errors import AGAIN
+from .crc32c import CHUNK_BYTES, masked_crc32c
+from .errors import AGAIN, check_data_file
 from .file_watch import Watch, stamp
 from .index import parse_index
 from .object_graph import OBJECT_GRAPH, parse_object_graph
 from .paths import V1, V2, CheckpointError, reason
-
-_CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 
 
 class UnknownType(NamedTuple):
@@ -52,19 +50,15 @@ class TensorInfo(NamedTuple):
     @property
     def missing(self):
         """The number of elements that no part contains."""
-        saved = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
-        return int(np.prod(self.shape, dtype=np.int64)) - saved if self.parts else 0
+        saved = sum(arrays.count(shape) for shape, _ in self.parts)
+        return arrays.count(self.shape) - saved if self.parts else 0
 
 
 def open_checkpoint(path):
-    """Opens a checkpoint, and checks that its files are complete, without reading its data.
+    """Returns a Checkpoint after checks that its files are complete. Does not read its data.
 
     Args:
-      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
-        to the latest checkpoint in it.
-
-    Returns:
-      A Checkpoint.
+      path: see `paths.locate`.
 
     Raises:
       CheckpointError: there is no checkpoint, it is truncated or corrupt, or `path` is a file of
@@ -119,7 +113,13 @@ class Checkpoint:
         self._stored = index.stored
         self._data_files = index.data_files(self.path)
         for name, needed in zip(self._data_files, index.data_bytes):
-            self._check_data(name, needed)
+            paths.refuse_special(name)
+            size = tf.io.gfile.stat(name).length if tf.io.gfile.exists(name) else None
+            try:
+                check_data_file(self.path, name, size, needed)
+            except CheckpointError:
+                self._refuse_change()
+                raise
         self._watch = Watch([self._listing] + self._data_files)
         infos = {
             name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
@@ -128,21 +128,6 @@ class Checkpoint:
         for name, entry in index.entries.items():
             self._check_size(name, entry, infos[name])
         return infos
-
-    def _check_data(self, data_file, needed_size):
-        paths.refuse_special(data_file)
-        if not tf.io.gfile.exists(data_file):
-            self._refuse_change()
-            raise CheckpointError(
-                f"{self.path!r} is incomplete: the data file {data_file!r} is missing. {AGAIN}"
-            )
-        size = tf.io.gfile.stat(data_file).length
-        if size < needed_size:
-            self._refuse_change()
-            raise CheckpointError(
-                f"{self.path!r} is truncated: the data file {data_file!r} has {size} bytes, "
-                f"and the index needs {needed_size}. {AGAIN}"
-            )
 
     def _check_size(self, name, entry, info):
         """Raises an error if the shape needs more bytes than the checkpoint stores.
@@ -157,31 +142,24 @@ class Checkpoint:
             )
 
     def check_unchanged(self):
-        """Checks that the checkpoint has not changed since it was opened.
-
-        Raises:
-          CheckpointError: the checkpoint has been overwritten or deleted.
-        """
+        """Raises a CheckpointError if the checkpoint has changed since it was opened."""
         if self.format == V1:
             self._refuse_change()
         elif self._is_another_index():
             raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
 
     def _is_another_index(self):
-        """Returns whether the index has changed.
-
-        Checking the index is enough, because it contains the checksums of all data.
-        """
+        """Returns whether the index has changed, which contains the checksums of all data."""
         now = stamp(self._listing)
         if now is not None and now == self._watch.stamps[self._listing]:
             return False
         try:
-            is_same = hashlib.sha256(_content(self._listing)).digest() == self._digest
+            if hashlib.sha256(_content(self._listing)).digest() != self._digest:
+                return True
         except tf.errors.OpError:
             return True
-        if is_same:
-            self._watch.stamps[self._listing] = now
-        return not is_same
+        self._watch.stamps[self._listing] = now
+        return False
 
     def _refuse_change(self):
         changes = self._watch.changes()
@@ -189,24 +167,13 @@ class Checkpoint:
             raise _changed(changes)
 
     def info(self, name):
-        """Returns the TensorInfo of a tensor.
-
-        Raises:
-          CheckpointError: there is no tensor of that name.
-        """
+        """Returns the TensorInfo of a tensor; raises a CheckpointError if there is none."""
         if name not in self._infos:
             raise CheckpointError(f"{self.path!r} contains no tensor {name!r}.")
         return self._infos[name]
 
     def read(self, name, part=None):
-        """Reads a tensor.
-
-        Args:
-          name: the tensor's name.
-          part: the part to read, a pair (shape, offset in the tensor); None for the whole tensor.
-
-        Returns:
-          A NumPy array.
+        """Returns a tensor, or a part of it (shape, offset in the tensor), as a NumPy array.
 
         Raises:
           CheckpointError: there is no tensor of that name, its data are damaged, the installed
@@ -235,13 +202,7 @@ class Checkpoint:
         """Verifies the checksums of tensors without decoding the data of the tensors.
 
         The data are read in small chunks. Strings and tensors in V1 format cannot be verified in
-        this way, so TensorFlow decodes them.
-
-        Args:
-          names: the names of the tensors.
-
-        Raises:
-          CheckpointError: see `read`.
+        this way, so TensorFlow decodes them. For errors see `read`.
         """
         for name in names:
             if not self._matches_checksum(name):
@@ -290,7 +251,7 @@ def _chunks(path, offset, nbytes):
     with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", 0) as file:
         file.seek(offset)
         while nbytes > 0:
-            chunk = file.read(min(nbytes, _CHUNK_BYTES))
+            chunk = file.read(min(nbytes, CHUNK_BYTES))
             if not chunk:
                 return
             nbytes -= len(chunk)
@@ -317,30 +278,24 @@ def _info(dtype, shape, nbytes=0, parts=()):
         dtype = tf.as_dtype(dtype)
     except (TypeError, KeyError, ValueError):
         dtype = UnknownType(f"type {dtype}")
-    if parts == (whole(shape),):
+    if parts == (arrays.whole(shape),):
         parts = ()
     return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
 
 
 def nbytes_of(dtype, shape):
     """Returns the size of a tensor in memory; 0 for strings."""
-    size = 0 if dtype == tf.string else dtype.size
-    return int(np.prod(shape, dtype=np.int64)) * size
+    return 0 if dtype == tf.string else arrays.count(shape) * dtype.size
 
 
 def as_array(value):
-    """Returns a NumPy array.
-
-    A string becomes an array of dtype object, because NumPy's string dtypes drop trailing NUL
-    bytes.
-    """
+    """Returns a NumPy array, of objects for a string: NumPy's strings drop trailing NUL bytes."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 
 def session():
     """Returns a Session without GPUs for the default graph."""
-    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    return tf.compat.v1.Session(config=config)
+    return tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
 
 
 def slice_spec(full_shape, shape, offset):
@@ -352,14 +307,7 @@ def slice_spec(full_shape, shape, offset):
 def restored(path, names, dtypes, specs):
     """Adds a RestoreV2 operation, which reads tensors from a V1 or V2 checkpoint.
 
-    Args:
-      path: the attribute `path` of a `Checkpoint`.
-      names: the names of the tensors.
-      dtypes: the dtypes of the tensors.
-      specs: the parts to read, each from `slice_spec`; "" for a whole tensor.
-
-    Returns:
-      A list of tensors.
+    Each of the `specs` is the result of `slice_spec`, or "" for a whole tensor.
     """
     return tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=dtypes

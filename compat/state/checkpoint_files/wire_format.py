@@ -9,17 +9,11 @@ class WireError(ValueError):
 
 
 def fields(message):
-    """Decodes a message.
-
-    Args:
-      message: the bytes of the message.
+    """Decodes a message. Raises a WireError if the bytes are not a message.
 
     Returns:
       A defaultdict from the numbers of fields to lists of their values, in order: integers for
       numbers (signed, 64 bits), and bytes for strings and messages.
-
-    Raises:
-      WireError: the bytes are not a message.
     """
     found, position = collections.defaultdict(list), 0
     try:

@@ -54,8 +54,7 @@ class WorkingFolder:
             self._take()
             self.left_behind = self._empty()
         except BaseException:
-            self._release()
-            self._remove_made_folders()
+            self._leave()
             raise
         return self
 
@@ -110,16 +109,13 @@ class WorkingFolder:
                     os.rmdir(self.path)
             else:
                 tf.io.gfile.rmtree(self.path)
-            self._release()
-            self._remove_made_folders()
+            self._leave()
 
-    def _release(self):
+    def _leave(self):
+        """Releases the lock, and removes the folders that were created on entering, if empty."""
         if self._lock is not None:
             self._lock.close()
         self._lock = None
-
-    def _remove_made_folders(self):
-        """Removes the folders that were created on entering, if they are empty."""
         for folder in self._made_folders:
             if self._is_local:
                 with contextlib.suppress(OSError):

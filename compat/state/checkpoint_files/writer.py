@@ -72,11 +72,10 @@ class CheckpointWriter:
         self._check_path()
         with self._errors("cannot be written"):
             self.working.__enter__()
-            try:
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._clean_up)
                 self._refuse_existing()
-            except BaseException:
-                self._clean_up()
-                raise
+                stack.pop_all()
         return self
 
     @contextlib.contextmanager
@@ -130,13 +129,7 @@ class CheckpointWriter:
         self.working.__exit__(None, None, None)
 
     def add(self, name, array, part=None):
-        """Writes an array.
-
-        Args:
-          name: the tensor's name.
-          array: the tensor's value, or the value of a part of it.
-          part: None for a whole tensor. For a part, a pair: the shape of the whole tensor, and the
-            offset of the part in it. Call `add` once for each part.
+        """Writes a tensor; or a `part` of it: the shape of the whole tensor, and the part's offset.
 
         Raises:
           CheckpointError: the name is not allowed or already used, or writing failed.
@@ -150,15 +143,10 @@ class CheckpointWriter:
         self._write(_Item(name, spec, dtype, nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
-        """Copies a tensor from another checkpoint.
+        """Copies a tensor of another checkpoint, where its name is `source_name` if not `name`.
 
-        If the tensor is saved in parts and `part` is None, the copy is saved in the same parts.
-
-        Args:
-          name: the name of the copy.
-          checkpoint: the Checkpoint with the tensor.
-          source_name: the tensor's name in `checkpoint`; None if it equals `name`.
-          part: a pair (see `add`) if the tensor becomes a part of a bigger tensor; else None.
+        If the tensor becomes a part of a bigger tensor, `part` is a pair as for `add`. Otherwise
+        the copy is saved in the same parts as the tensor.
 
         Raises:
           CheckpointError: `checkpoint` has no such tensor, the tensor's data are damaged, the new
@@ -268,7 +256,7 @@ class _Item(NamedTuple):
 
 def _save(prefix, items):
     """Saves tensors as a checkpoint with one data file."""
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), reader.session() as session:
         tensors, feeds = _restored(items), {}
         for number, item in enumerate(items):
             if item.array is not None:
@@ -280,26 +268,20 @@ def _save(prefix, items):
             shape_and_slices=[item.spec for item in items],
             tensors=[tensors[number] for number in range(len(items))],
         )
-        with reader.session() as session:
-            session.run(save, feeds)
+        session.run(save, feeds)
 
 
 def _merge(shards, merged):
     """Merges checkpoints into one checkpoint. Renames the data files instead of copying them."""
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), reader.session() as session:
         merge = tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=shards, destination_prefix=merged, delete_old_dirs=False
         )
-        with reader.session() as session:
-            session.run(merge)
+        session.run(merge)
 
 
 def _restored(items):
-    """Adds operations that read the items to be copied from other checkpoints.
-
-    Returns:
-      A dict from the positions of these items in `items` to their tensors.
-    """
+    """Returns a dict from the positions of the items to be copied to tensors that read them."""
     groups, tensors = {}, {}
     for number, item in enumerate(items):
         if item.checkpoint is not None:

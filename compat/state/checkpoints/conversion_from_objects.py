@@ -65,7 +65,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
         left, missing = state.left, state.missing
     rename.check()
     moves = [move for move in moves if move.target is not None]
-    labels = _labels(graph)
+    labels = _labels(graph, saved)
     notes = _notes(checkpoint, labels, moves, left)
     report = conversion_by_name.report(moves, notes, labels)
     report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
@@ -103,11 +103,12 @@ def _refuse(checkpoint, saved, optimizer_name):
         )
 
 
-def _labels(graph):
+def _labels(graph, saved):
     """Returns a dict from the keys of the tensors to names shown to users."""
     labels = {key: name for name, key in graph.variables.items()}
-    labels.update((key, name) for name, key in graph.optimizer_variables.items())
-    labels.update((key, "{}, slot {}".format(*pair)) for pair, key in graph.slots.items())
+    if saved is not None:
+        labels.update((key, name) for name, key in saved.variables.items())
+        labels.update((key, "{}, slot {}".format(*pair)) for pair, key in saved.slots.items())
     labels.update((key, path) for path, key in graph.python_states.items())
     labels[graph.save_counter] = "save_counter"
     return labels
