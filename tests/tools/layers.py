@@ -67,7 +67,8 @@ ALLOWED = {
         *["versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
     ],
     ".state.checkpoint_contents": [
-        *["core", "optimizers", ".arrays", ".file_endings", ".state.checkpoint_files"],
+        *["core", "optimizers", ".arrays", ".file_endings", ".plain_text"],
+        ".state.checkpoint_files",
     ],
     ".state.checkpoints": [
         *[*OF_V1, "recorded", *SHARED, ".state.user_objects", ".in_keras.beta_powers"],

@@ -30,7 +30,7 @@ MOVING = (
     (
         "the global step is not loaded",
         "KerasState.assign",
-        "value = value * self._batches_a_step",
+        "value = value * batches_a_step(self.optimizer)",
         "return",
         ("tests/checkpoints/test_v1_checkpoints.py", "-k", "decaying_learning_rate"),
     ),

@@ -11,16 +11,7 @@ __all__ = ["contents"]
 
 
 def contents(checkpoint):
-    """Finds the variables, slots and optimizers in a checkpoint.
-
-    Reads no tensor except the object graph.
-
-    Args:
-      checkpoint: a `Checkpoint`, the result of `open_checkpoint`.
-
-    Returns:
-      `items.Contents`.
-    """
+    """Returns the `items.Contents` of a `Checkpoint`; reads no tensor except the object graph."""
     from . import named, object_based
 
     if checkpoint.object_graph is not None:

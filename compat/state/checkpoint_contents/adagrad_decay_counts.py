@@ -17,21 +17,23 @@ SLOT = "accumulator_decay_power"
 def by_rows(counts, parts=()):
     """Converts counts in the V1 or V2 layout to one count per row, the V2 layout.
 
-    Args:
-      counts: an integer array.
-      parts: the parts of the variable, if they are known: a pair (shape of the part, offset of the
-        part in the variable) for each part. The counts of each part are converted separately, and
-        elements that are no counts are ignored.
-
-    Returns:
-      An array of shape [rows], or of shape [] for a scalar variable.
+    If the parts of the variable are known, as pairs (shape of the part, offset of the part in the
+    variable), the counts of each part are converted separately, and elements that are no counts
+    are ignored. The result has the shape [rows], or [] for a scalar variable.
 
     Raises:
       ValueError: the parts are unknown, and the array may contain counts of several parts; or two
         parts that contain the same rows have different counts.
     """
     if not parts:
-        _refuse_unknown_parts(counts)
+        rows = counts.shape[0] if counts.shape else 1
+        beyond = counts.reshape(-1)[rows:]
+        # Equal numbers are no counts of rows: old versions set a part's elements to one number.
+        if np.any(beyond != beyond[-1:]):
+            raise ValueError(
+                f"there are counts beyond the first {rows} elements. Only a partitioned variable "
+                "has such counts, and the checkpoint does not contain its partitions"
+            )
         return rows_of(counts)
     rows = np.zeros(counts.shape[:1], counts.dtype)
     has_count = np.zeros(rows.shape, bool)
@@ -60,32 +62,20 @@ def from_rows(counts, shape, parts=()):
     return result
 
 
+def converted(counts, parts, shape, new_parts=()):
+    """Converts counts of a variable with these parts (see `by_rows`) to another shape and parts."""
+    return from_rows(by_rows(counts, parts), shape, new_parts)
+
+
 def rows_of(counts):
     """Converts the counts of an unpartitioned variable, or of one part, to one count per row."""
     return change_layout(counts, counts.shape[:1])
 
 
 def change_layout(counts, shape):
-    """Converts the counts of an unpartitioned variable, or of one part, to the given shape.
-
-    Args:
-      counts: an integer array in the V1 or V2 layout.
-      shape: the new shape: [rows], or the shape of the variable.
-    """
+    """Converts the counts of an unpartitioned variable, or of one part, to its shape or [rows]."""
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
     result = np.zeros(shape, counts.dtype)
     result.reshape(-1)[:rows] = flat[:rows]
     return result
-
-
-def _refuse_unknown_parts(counts):
-    """Raises a ValueError if an array without known parts looks like the V1 layout of several."""
-    rows = counts.shape[0] if counts.shape else 1
-    beyond = counts.reshape(-1)[rows:]
-    # Equal numbers are no counts of rows. Old versions set all elements of a part to one number.
-    if np.any(beyond != beyond[-1:]):
-        raise ValueError(
-            f"there are counts beyond the first {rows} elements. Only a partitioned variable has "
-            "such counts, and the checkpoint does not contain its partitions"
-        )

@@ -16,14 +16,7 @@ WHY = (
 
 
 def embedding_variables(names):
-    """Groups the tensors of each EmbeddingVariable.
-
-    Args:
-      names: the names of a checkpoint's tensors.
-
-    Returns:
-      A dict from the name of each EmbeddingVariable to a list of the names of its tensors.
-    """
+    """Returns a dict from the name of each EmbeddingVariable to a list of its tensors' names."""
     tensors_by_variable = {}
     for name in names:
         piece = _PIECE.match(name)

@@ -1,6 +1,5 @@
 """Finds the variables of a model and the state of its OptimizerV2 in a file of Keras 2."""
 
-import os
 import zipfile
 from typing import Any, Callable, NamedTuple
 
@@ -56,9 +55,7 @@ def saved_state(path):
     """
     if not file_endings.ending_of(path, file_endings.KERAS):
         return _in_checkpoint(open_checkpoint(paths.in_saved_model(path)))
-    paths.refuse_special(path)
-    if not os.path.isfile(path):
-        raise CheckpointError(f"{path!r}: there is no such file.")
+    paths.refuse_missing(path)
     return _in_h5(path)
 
 
@@ -83,14 +80,9 @@ def _in_checkpoint(checkpoint):
     # A wrapped optimizer may have an `iter` of its own, which it does not use: longest path first.
     for path in sorted(own, key=len, reverse=True):
         keys["", path.rpartition("/")[2]] = own[path]
+    tensors, name = checkpoint.tensors, optimizer.name
     return SavedState(
-        checkpoint.path,
-        keys,
-        checkpoint.tensors,
-        optimizer.name,
-        "name",
-        checkpoint.read,
-        checkpoint.verify,
+        checkpoint.path, keys, tensors, name, "name", checkpoint.read, checkpoint.verify
     )
 
 
@@ -110,12 +102,5 @@ def _in_h5(path):
     def verify(names):
         arrays.update(keras_files.read_h5(path, names))
 
-    return SavedState(
-        path,
-        keys,
-        model.infos,
-        model.optimizer,
-        "class",
-        arrays.__getitem__,
-        verify,
-    )
+    infos, name = model.infos, model.optimizer
+    return SavedState(path, keys, infos, name, "class", arrays.__getitem__, verify)

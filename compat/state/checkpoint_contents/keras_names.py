@@ -35,11 +35,7 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def optimizer_names(items):
-    """Returns a set of the names of the Keras optimizers in a checkpoint.
-
-    Args:
-      items: a dict from names to `Item`.
-    """
+    """Returns a set of the names of the Keras optimizers in a dict from names to `Item`."""
     steps = [
         _STEP.match(name).group(1)
         for name, item in items.items()
@@ -54,12 +50,7 @@ def _has_slots(name, items):
 
 
 def shared_scalars(items, optimizers):
-    """Returns the `Item` objects of scalars that belong to Keras optimizers and are not slots.
-
-    Args:
-      items: a dict from names to `Item`.
-      optimizers: the result of `optimizer_names`.
-    """
+    """Returns the `Item` objects of the scalars of `optimizer_names` that are not slots."""
     return [
         item
         for name, item in items.items()
@@ -67,20 +58,12 @@ def shared_scalars(items, optimizers):
         and name.rpartition("/")[0] in optimizers
         # A scope of the model may have the same name as an optimizer. A scalar with slots is a
         # variable in such a scope, because an optimizer's own scalars have no slots.
-        and not any(_has_slots_of(name, each, items) for each in optimizers)
+        and not any(each.startswith(f"{name}/{its}/") for each in items for its in optimizers)
     ]
 
 
-def _has_slots_of(variable, optimizer, items):
-    return any(each.startswith(f"{variable}/{optimizer}/") for each in items)
-
-
 def recognise(variables, optimizers):
-    """Finds the classes of Keras optimizers, and the roles of their slots.
-
-    Args:
-      variables: `Variable` objects with their slots.
-      optimizers: the result of `optimizer_names`.
+    """Finds the classes of Keras optimizers (see `optimizer_names`), and their slots' roles.
 
     Returns:
       A Counter from (label shown to users, name of the optimizer, scope) to the number of

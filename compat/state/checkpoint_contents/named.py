@@ -32,14 +32,7 @@ _STEP_NAMES = ("global_step", "iter", "iteration")
 
 
 def named_contents(tensors):
-    """Finds the variables, slots and optimizers in a name-based checkpoint.
-
-    Args:
-      tensors: a dict from names to `TensorInfo`.
-
-    Returns:
-      `Contents`.
-    """
+    """Returns the `Contents` of a name-based checkpoint, a dict from names to `TensorInfo`."""
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
     keras_optimizers = keras_names.optimizer_names(items)
@@ -58,14 +51,7 @@ def named_contents(tensors):
     ]
     power_names = {_POWER.search(item.name).group(1) for item in powers}
     variables, optimizers = _recognise_slots(variables, power_names, keras_optimizers)
-    return Contents(
-        by_name=True,
-        variables=variables,
-        shared=tuple(sorted(shared)),
-        step=step,
-        other=(),
-        optimizers=optimizers,
-    )
+    return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
 
 
 def item_of(name, tensors, key=None):
@@ -133,8 +119,7 @@ def _in_parts(tensors):
 def _partitioned(groups, tensors):
     """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
-    The dict lacks variables that also exist as one tensor, variables with missing parts, and
-    variables whose parts cannot be joined.
+    Variables that also exist as one tensor, and those whose parts do not fit, are left out.
     """
     axes = {}
     for (variable, rest), parts in groups.items():
@@ -167,10 +152,7 @@ def _is_integer_scalar(item):
 
 
 def _step(items):
-    """Returns the `Item` of the global step, or None.
-
-    If several tensors have the name of a global step, the tensor in the fewest scopes is chosen.
-    """
+    """Returns the `Item` of the global step, of several that in the fewest scopes; or None."""
     steps = [
         item
         for name, item in items.items()
@@ -184,10 +166,7 @@ def _is_power(item):
 
 
 def _owners(items):
-    """Returns a dict from the name of each slot to (variable, scope, suffix).
-
-    In the slot's name, the scope precedes the variable's name, and the suffix follows it.
-    """
+    """Returns a dict from the name of each slot, scope/variable/suffix, to its three parts."""
     direct_owners = {}
     for name in items:
         owner = _owner(name, name, items)
@@ -211,10 +190,7 @@ def _owners(items):
 def _owner(tensor, name, items):
     """Returns (variable, scope, suffix) if a tensor is a slot, or None.
 
-    Args:
-      tensor: the tensor's name.
-      name: the same name, with or without the number of a part.
-      items: a dict from names to `Item`.
+    `name` is the tensor's name, with or without the number of a part.
     """
     words = name.split("/")
     for end in range(len(words) - 1, 0, -1):
@@ -241,35 +217,24 @@ def _fits(tensor, suffix, owner, items):
 
 def _sort_key(slot):
     number = _NUMBER.search(slot.suffix)
-    return slot.scope, family(slot), int(number.group(0)[1:]) if number else 0, slot.suffix
-
-
-def family(slot):
-    """Returns the optimizer's name in a slot's suffix, without the number that TensorFlow appends.
-
-    The result is the same for the suffixes `adam_m` and `adam_v` of BERT's optimizer.
-    """
-    return slot_signatures.family(slot.suffix)
+    family = slot_signatures.family(slot.suffix)
+    return slot.scope, family, int(number.group(0)[1:]) if number else 0, slot.suffix
 
 
 def _families(variables, recognised):
-    """Groups slots by their scope and the optimizer's name in their suffix.
-
-    Args:
-      variables: `Variable` objects with their slots.
-      recognised: the names of slots to leave out.
+    """Groups slots, except those whose names are `recognised`.
 
     Returns:
       A dict from (scope, name of the optimizer) to pairs (variable, list of its slots).
     """
-    families = {}
+    families = collections.defaultdict(list)
     for variable in variables:
-        slots = {}
+        slots = collections.defaultdict(list)
         for slot in variable.slots:
             if slot.item.name not in recognised:
-                slots.setdefault((slot.scope, family(slot)), []).append(slot)
+                slots[slot.scope, slot_signatures.family(slot.suffix)].append(slot)
         for key, members in slots.items():
-            families.setdefault(key, []).append((variable, members))
+            families[key].append((variable, members))
     return families
 
 
@@ -291,10 +256,8 @@ def _recognise_slots(variables, powers, keras_optimizers):
             if slot_roles:  # they repeat if several optimizers of this family train the variable
                 roles.update(zip((slot.item.name for slot in slots), itertools.cycle(slot_roles)))
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
-    variables_with_roles = [
-        variable._replace(
-            slots=tuple(slot._replace(role=roles.get(slot.item.name)) for slot in variable.slots)
-        )
-        for variable in variables
-    ]
-    return tuple(variables_with_roles), guesses
+    with_roles = []
+    for item, slots in variables:
+        slots = tuple(slot._replace(role=roles.get(slot.item.name)) for slot in slots)
+        with_roles.append(Variable(item, slots))
+    return tuple(with_roles), guesses

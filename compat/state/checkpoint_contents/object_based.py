@@ -9,15 +9,7 @@ STEP_NAMES = ("iter", "iteration", "_iterations")
 
 
 def contents(tensors, graph):
-    """Finds the variables, slots and optimizers in an object-based checkpoint.
-
-    Args:
-      tensors: a dict from checkpoint keys to objects with a `dtype` and a `shape`.
-      graph: the checkpoint's `ObjectGraph`.
-
-    Returns:
-      `Contents`.
-    """
+    """Returns the `Contents` of an object-based checkpoint, a dict from keys to `TensorInfo`."""
     slots = {}
     for optimizer in graph.optimizers:
         for (variable, slot_name), key in optimizer.slots.items():

@@ -17,7 +17,7 @@ import collections
 import re
 from typing import NamedTuple, Tuple
 
-import numpy as np
+from ... import arrays
 
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
@@ -38,14 +38,9 @@ class Parts(NamedTuple):
 
 
 def parts(names):
-    """Finds the names of parts.
+    """Returns a dict from (words before the number or range, words after it) to `Parts`.
 
-    Args:
-      names: the names of a checkpoint's tensors.
-
-    Returns:
-      A dict from (words before the number or range, words after it) to `Parts`. For example, the
-      key of x/part_0/Adam and x/part_1/Adam is ("x", "/Adam").
+    For example, the key of x/part_0/Adam and x/part_1/Adam is ("x", "/Adam").
     """
     groups = collections.defaultdict(list)
     for name in sorted(names):
@@ -62,11 +57,7 @@ def _in_order(matches):
 
 
 def mangled_slots(tensors, shapes):
-    """Finds all slots with mangled names.
-
-    Args:
-      tensors: a dict from names to `TensorInfo`.
-      shapes: a dict from the names of variables to their shapes.
+    """Finds the slots with mangled names of variables, for a dict from their names to shapes.
 
     Returns:
       A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
@@ -103,7 +94,7 @@ def _match_end(name, variable):
 
 def _is_slot(stored, shape_of_variable):
     """Returns whether a slot has all of its slices; a single tensor also needs a usual shape."""
-    saved = sum(int(np.prod(shape)) for shape, _ in stored.parts)
+    saved = sum(arrays.count(shape) for shape, _ in stored.parts)
     is_usual = stored.shape in (shape_of_variable, shape_of_variable[:1])
     is_sliced = stored.shape is not None and len(stored.names) > 1
     return (is_usual or is_sliced) and saved == stored.numbers
@@ -112,13 +103,8 @@ def _is_slot(stored, shape_of_variable):
 def scope_of(slot, variable, names):
     """Returns the scope of a slot with mangled names, such as "OptimizeLoss/"; "" if unknown.
 
-    Mangled names lack some or all characters of the scope. Therefore this function searches other
-    names for prefixes that fit, and returns the prefix if exactly one fits.
-
-    Args:
-      slot: the `StoredTensor` of the slot.
-      variable: the name of the variable.
-      names: the other names in the checkpoint.
+    Mangled names lack some or all characters of the scope. Therefore this function searches the
+    other names in the checkpoint for prefixes that fit, and returns the prefix if only one fits.
     """
     # From the start of scope + part + slot, TensorFlow has dropped len(part) characters. The rest
     # is cut + slot, so `cut` is as long as the scope.

@@ -4,6 +4,7 @@ A slot's role is its name in the optimizer, such as "m". An optimizer's signatur
 and the forms (shapes and dtypes) of its slots.
 """
 
+import collections
 import inspect
 import itertools
 import re
@@ -13,6 +14,8 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.optimizers import catalogue
 from legacy_opt.optimizers.adam_base import AdamBase
+
+from ...plain_text import counted
 
 # A form describes the shape and dtype of a slot. A slot may have several forms: the counts of a
 # vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
@@ -69,10 +72,7 @@ def _shampoos(ranks):
 
 
 def _of_classes(named):
-    """Yields the signatures of this package's optimizers whose slots are all like the variable.
-
-    Leaves out the names that already have a signature in `named`.
-    """
+    """Yields signatures of our optimizers, not `named`, whose slots are all like the variable."""
     known = {name for signature in named for name in signature.names}
     for cls in (getattr(catalogue, name) for name in catalogue.__all__):
         label = cls.__name__.replace("Optimizer", "")
@@ -92,7 +92,7 @@ def _roles_like_the_variable(cls):
     return tuple(cls.slots) if alike else ()
 
 
-_DECAY = "accumulator accumulator_decay_power"
+_DECAY, _SCALARS = "accumulator accumulator_decay_power", "beta1_power beta2_power"
 _DEBIASED = "zero-debiased moving averages"
 # If two signatures have the same name and layout, the signature with more powers of beta is first.
 _NAMED = (
@@ -112,11 +112,7 @@ _NAMED = (
         "AdagradDecay, V2 layout", "AdagradDecay", _DECAY, accumulator_decay_power=ROW_COUNTS
     ),
     _signature(
-        "AdamAsync",
-        "AdamAsync",
-        "m v beta1_power beta2_power",
-        beta1_power=SCALAR,
-        beta2_power=SCALAR,
+        "AdamAsync", "AdamAsync", f"m v {_SCALARS}", **dict.fromkeys(_SCALARS.split(), SCALAR)
     ),
     _signature("AdamW", "AdamW", "m v", 2),
     _signature("MomentumW", "MomentumW", "momentum"),
@@ -156,9 +152,7 @@ _FOR_UNKNOWN_NAMES = _first_of_each_kind(
 
 def family(suffix):
     """Returns the optimizer's name in the suffix of a slot's name ("Adam" for "Adam_1")."""
-    if suffix in _BERT:
-        return _BERT[suffix]
-    return _NUMBER.sub("", suffix)
+    return _BERT.get(suffix) or _NUMBER.sub("", suffix)
 
 
 def is_known(suffix):
@@ -167,42 +161,23 @@ def is_known(suffix):
 
 
 def layout(variable, slots):
-    """Returns the forms of each slot of a variable.
-
-    Args:
-      variable: an object with a `shape` and a `dtype`.
-      slots: a list of objects with a `shape` and a `dtype`.
-
-    Returns:
-      A list of sets of forms, such as LIKE_VARIABLE.
-    """
+    """Returns a list of sets: the forms of each slot of a variable, such as LIKE_VARIABLE."""
     return [_forms(variable, slot) for slot in slots]
 
 
 def _forms(variable, slot):
-    forms = {ANY}
+    whole = variable.shape
     if is_integer(slot.dtype):
-        if slot.shape == variable.shape:
-            forms.add(COUNTS)
-        if slot.shape == variable.shape[:1]:
-            forms.add(ROW_COUNTS)
+        shapes = {COUNTS: whole, ROW_COUNTS: whole and whole[:1]}
     else:
-        if slot.shape == variable.shape:
-            forms.add(LIKE_VARIABLE)
-        if slot.shape == ():
-            forms.add(SCALAR)
-        if len(variable.shape or ()) > 1:
-            if slot.shape == variable.shape[:-1]:
-                forms.add(ROW_MEANS)
-            if slot.shape == variable.shape[:-2] + variable.shape[-1:]:
-                forms.add(COLUMN_MEANS)
-        lengths = variable.shape or (() if variable.shape is None else (1,))
+        shapes = {LIKE_VARIABLE: whole, SCALAR: ()}
+        if len(whole or ()) > 1:
+            shapes.update({ROW_MEANS: whole[:-1], COLUMN_MEANS: whole[:-2] + whole[-1:]})
+        lengths = whole or (() if whole is None else (1,))
         for axis, length in enumerate(lengths):
-            if slot.shape == (length,):
-                forms.add(DIAGONAL % (axis, len(lengths)))
-            if slot.shape == (length, length):
-                forms.add(MATRIX % (axis, len(lengths)))
-    return forms
+            shapes[DIAGONAL % (axis, len(lengths))] = (length,)
+            shapes[MATRIX % (axis, len(lengths))] = (length, length)
+    return {ANY, *(form for form, shape in shapes.items() if shape == slot.shape)}
 
 
 def is_integer(dtype):
@@ -227,7 +202,9 @@ def recognise(name, layouts, powers):
     if is_known_name:
         candidates = [each for each in _SIGNATURES if name in each.names]
     candidates = [signature for signature in candidates if _POWERS[signature.powers] <= powers]
-    guesses = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
+    guesses = [
+        (f"unknown, with {counted(len(slots), 'slot')} per variable", ()) for slots in layouts
+    ]
     unrecognised = set(range(len(layouts)))
     while unrecognised:
         # Several signatures may fit the slots of one variable. The best signature has the most
@@ -251,19 +228,16 @@ def recognise(name, layouts, powers):
 
 
 def recognise_roles(layouts, powers):
-    """Guesses the optimizer of slots in an object-based checkpoint, which contains the roles.
+    """Returns the label of the optimizer in an object-based checkpoint, which contains the roles.
 
     Args:
       layouts: for each variable, a dict from the slots' roles to their forms.
       powers: the names of the optimizer's shared variables, including the powers of beta.
-
-    Returns:
-      A label shown to users.
     """
-    signatures_by_label = {}  # from labels to signatures
+    signatures_by_label = collections.defaultdict(list)
     for signature in _SIGNATURES:
         if signature.roles and _POWERS[signature.powers] <= powers:
-            signatures_by_label.setdefault(signature.label, []).append(signature)
+            signatures_by_label[signature.label].append(signature)
     fitting = [
         signatures[0]
         for signatures in signatures_by_label.values()
@@ -277,10 +251,6 @@ def recognise_roles(layouts, powers):
 def _fits_roles(signature, slots):
     roles = signature.roles
     return set(slots) == set(roles) and _fits(signature, [slots[role] for role in roles], True)
-
-
-def _slots(count):
-    return f"{count} slot{'' if count == 1 else 's'}"
 
 
 def _fits(signature, slots, is_known_name):

@@ -73,7 +73,7 @@ class StoredTensor(NamedTuple):
     @property
     def numbers(self):
         """The number of saved elements."""
-        return sum(int(np.prod(info.shape, dtype=np.int64)) for info in self._counted)
+        return sum(arrays.count(info.shape) for info in self._counted)
 
     @property
     def bytes(self):
@@ -99,11 +99,7 @@ class StoredTensor(NamedTuple):
                 yield name, part
 
     def verify(self, checkpoint):
-        """Checks that `read` will succeed. Reads the value only if success depends on the value.
-
-        Raises:
-          CheckpointError, ValueError: see `read`.
-        """
+        """Raises the errors of `read`. Reads the value only if success depends on the value."""
         if isinstance(self.axis, int) or len(self.names) == 1:
             checkpoint.verify(self.names)
         else:  # copies may differ; `Checkpoint.verify` cannot check tensors that lack slices
@@ -165,12 +161,7 @@ def joined_shape(shapes, axis):
 
 
 def joined_axis(shapes, whole=None):
-    """Returns the first axis along which parts of these shapes can be joined, or None.
-
-    Args:
-      shapes: the shapes of the parts.
-      whole: the shape of the joined parts; None for any shape.
-    """
+    """Returns the first axis along which parts can be joined (to the shape `whole`), or None."""
     for axis in range(len(shapes[0])):
         joined = joined_shape(shapes, axis)
         if joined is not None and whole in (None, joined):

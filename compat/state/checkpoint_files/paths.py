@@ -27,6 +27,13 @@ def refuse_special(*paths):
         raise CheckpointError(str(error)) from error
 
 
+def refuse_missing(path):
+    """Raises a CheckpointError if a path does not lead to a regular file."""
+    refuse_special(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{path!r}: there is no such file.")
+
+
 def reason(error):
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__

@@ -1,6 +1,7 @@
 """Converts name-based checkpoints tensor by tensor, without Keras and without a model."""
 
 import collections
+import functools
 from typing import Any, Callable, NamedTuple, Optional
 
 from legacy_opt.core.shortened import quoted
@@ -12,7 +13,7 @@ from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files import CheckpointError, CheckpointWriter
 from ..checkpoint_files.reader import nbytes_of
-from .report import Report, Transfer
+from .report import Report, Transfer, first_and_last
 
 # The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
 V1_LAYOUT, V2_LAYOUT = "V1", "V2"
@@ -78,15 +79,9 @@ def copied(checkpoint, name, target):
 
 
 def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
-    """Writes a checkpoint. It appears complete, or not at all.
+    """Writes the moves from a checkpoint to another, which appears complete, or not at all.
 
-    Args:
-      moves: a list of `Move`.
-      checkpoint: the `Checkpoint` with the sources.
-      path: the prefix of the new checkpoint.
-      overwrite: whether to replace an existing checkpoint.
-      advance: a function that shows progress. It is called after each move with the number of the
-        move's bytes.
+    After each move, `advance`, which shows progress, is called with the number of the move's bytes.
 
     Raises:
       CheckpointError: the new checkpoint exists already, two tensors would have the same name, or
@@ -106,39 +101,22 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
 
 
 def report(moves, notes=(), labels=None):
-    """Returns the `Report` of moves.
-
-    Args:
-      moves: a list of `Move`.
-      notes: sentences for the report.
-      labels: a dict from names of sources to names shown to users.
-    """
-    transferred = [
-        Transfer(
-            _source_text(move.sources, labels or {}), move.target, move.shape, move.dtype, move.note
-        )
-        for move in moves
-    ]
+    """Returns the `Report` of moves, with `labels` in place of names of sources."""
+    transferred = []
+    for move in moves:
+        names = [(labels or {}).get(source, source) for source in move.sources] or ["(computed)"]
+        what = (move.target, move.shape, move.dtype, move.note)
+        transferred.append(Transfer(first_and_last(names), *what))
     return Report(tuple(transferred), (), (), tuple(notes))
 
 
-def _source_text(sources, labels):
-    names = [labels.get(source, source) for source in sources]
-    if len(names) < 2:
-        return names[0] if names else "(computed)"
-    return f"{names[0]} … {names[-1]}"
-
-
 def to_saver(checkpoint, name_map=None):
-    """Plans a name-based checkpoint in V2 format in which the parts of variables are joined.
+    """Returns the moves to a name-based checkpoint in which the parts of variables are joined.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
       name_map: a dict from old names to new names, or to None to leave a tensor out. The slots of a
         variable are renamed or left out together with the variable.
-
-    Returns:
-      A list of `Move`.
 
     Raises:
       CheckpointError: the checkpoint contains tensors that cannot be converted, or the map contains
@@ -200,23 +178,13 @@ def _move_counts(item, target):
     parts = item.stored.parts
     if not parts or not item.shape:
         return _move(item, target)
-
-    def join(counts):
-        return adagrad_decay_counts.from_rows(
-            adagrad_decay_counts.by_rows(counts, parts), item.shape
-        )
-
     note = plain_text.counted(len(parts), "part")
+    join = functools.partial(adagrad_decay_counts.converted, parts=parts, shape=item.shape)
     return Move(target, item.shape, item.dtype, item.stored, note, join)
 
 
 class Renaming:
-    """Renames tensors with a name map, and finds names in the map that no tensor has.
-
-    Args:
-      checkpoint: the `Checkpoint`, for messages.
-      name_map: None, or a dict from old names to new names (or to None to leave a tensor out).
-    """
+    """Renames tensors with a name map (see `to_saver`), and finds names that no tensor has."""
 
     def __init__(self, checkpoint, name_map):
         self._checkpoint = checkpoint
@@ -226,9 +194,8 @@ class Renaming:
     def __call__(self, *names):
         """Returns the new name of a tensor; None to leave it out.
 
-        Args:
-          *names: the old name and, if it differs, the default new name. The map may have either
-            name as a key.
+        The `names` are the old name and, if it differs, the default new name. The map may have
+        either as a key.
         """
         for name in names:
             self._unused.discard(name)
@@ -259,14 +226,7 @@ def refuse_unconvertible(checkpoint, contents):
 
 
 def to_decay_layout(checkpoint, layout):
-    """Plans a copy of a checkpoint in which AdagradDecay's decay counts have the given layout.
-
-    Args:
-      checkpoint: a name-based `Checkpoint`.
-      layout: V1_LAYOUT or V2_LAYOUT.
-
-    Returns:
-      A list of `Move`.
+    """Returns the moves to a copy in which AdagradDecay's counts have V1_LAYOUT or V2_LAYOUT.
 
     Raises:
       CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
@@ -306,10 +266,8 @@ def _in_layout(variable, slot, layout):
         new_parts = tuple((shape[:1], offset[:1]) for shape, offset in old_parts)
         if len(set(new_parts)) < len(new_parts):  # parts with the same rows have the same counts
             new_parts = ()
-
-    def change_layout(counts):
-        rows = adagrad_decay_counts.by_rows(counts, old_parts)
-        return adagrad_decay_counts.from_rows(rows, new_shape, new_parts)
-
     note = f"counts in layout {layout}"
-    return Move(slot.name, new_shape, slot.dtype, slot.stored, note, change_layout, new_parts)
+    make = functools.partial(
+        adagrad_decay_counts.converted, parts=old_parts, shape=new_shape, new_parts=new_parts
+    )
+    return Move(slot.name, new_shape, slot.dtype, slot.stored, note, make, new_parts)

@@ -14,7 +14,7 @@ from ..checkpoint_files import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED
 from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
-from .report import CheckpointMismatch, Leftover
+from .report import CheckpointMismatch, leftover
 
 # These two dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
@@ -57,9 +57,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     moves = [copied(checkpoint, key, names[name]) for name, key in graph.variables.items()]
     left, missing = [], []
     if saved is not None:
-        optimizer = None
-        if optimizer_name is not None:
-            optimizer = user_objects.made(optimizer_name)
+        optimizer = None if optimizer_name is None else user_objects.made(optimizer_name)
         state = _State(checkpoint, saved, names, optimizer)
         moves += [move._replace(target=rename(move.target)) for move in state.moves]
         left, missing = state.left, state.missing
@@ -151,8 +149,7 @@ class _State:
             if not self._is_keras_own:
                 self._leave_shared()
         for path, key in saved.unassigned.items():
-            why = "the checkpoint does not say which variable it belongs to"
-            self._leave(path, key, why)
+            self._leave(path, key, "the checkpoint does not say which variable it belongs to")
         step = self._step_key()
         if step is not None:
             move = copied(checkpoint, step, "global_step")
@@ -160,12 +157,10 @@ class _State:
             self.moves.append(move if move.dtype == tf.int64 else cast)
 
     def _step_key(self):
-        keys = [self._variables[name] for name in STEP_NAMES if name in self._variables]
-        return keys[0] if keys else None
+        return next((self._variables[each] for each in STEP_NAMES if each in self._variables), None)
 
     def _leave(self, name, key, why):
-        info = self._checkpoint.tensors[key]
-        self.left.append(Leftover(name, info.shape, info.dtype, why))
+        self.left.append(leftover(name, self._checkpoint.tensors[key], why))
 
     def _place_slots(self, full_names, v1_slots):
         used_keys = set()
@@ -179,7 +174,7 @@ class _State:
                 self.moves.append(Move(*tensor, note=note, make=zeros))
                 continue
             if key is None:
-                self.missing.append(Leftover(label, tensor.shape, tensor.dtype, _NOT_SAVED))
+                self.missing.append(leftover(label, tensor, _NOT_SAVED))
                 continue
             used_keys.add(key)
             info = self._checkpoint.tensors[key]
@@ -212,7 +207,7 @@ class _State:
             elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
                 self.moves.append(self._power(name, tensor))
             else:
-                self.missing.append(Leftover(name, tensor.shape, tensor.dtype, _NOT_SAVED))
+                self.missing.append(leftover(name, tensor, _NOT_SAVED))
 
     def _leave_shared(self):
         """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""

@@ -246,9 +246,7 @@ def _lost(report, path):
 def _load(path, model, optimizer):
     """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
     if path.endswith(file_endings.KERAS):
-        special_files.refuse(path)
-        if not os.path.isfile(path):
-            raise CheckpointError(f"{path!r}: there is no such file.")
+        paths.refuse_missing(path)
         _load_file(path, model, optimizer)
         return
     checkpoint = open_checkpoint(path)

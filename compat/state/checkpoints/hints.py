@@ -23,14 +23,7 @@ _MEANING_OF = {word: words for words in _MEANINGS for word in words}
 
 
 def hints(checkpoint, state, matches, misfits):
-    """Yields suggestions: a name_map that is guessed from shapes, and the optimizer to use.
-
-    Args:
-      checkpoint: a name-based `Checkpoint`.
-      state: the `KerasState`.
-      matches: a list of `Match`.
-      misfits: a list of `Misfit`.
-    """
+    """Yields suggestions: a name_map that is guessed from shapes, and the optimizer to use."""
     claimed, missing = _unmatched(matches, misfits)
     if not missing and len(claimed) == len(checkpoint.tensors):
         return
@@ -64,13 +57,8 @@ def _by_shape(contents, state, claimed, missing):
     """Maps a variable to an item if no other variable and no other item has this shape and dtype.
 
     Variables and items with a match count, too: the match may be wrong, if the layers of the model
-    have other numbers than those of the graph (dense_1 for dense).
-
-    Args:
-      contents: the variables of the checkpoint, with their slots.
-      state: the `KerasState`.
-      claimed: the names of the checkpoint's tensors that have a match.
-      missing: the `StateTensor` objects of the model without a match.
+    have other numbers than those of the graph (dense_1 for dense). The names of items with a match
+    are `claimed`; the `StateTensor` objects without one are `missing`.
 
     Returns:
       The name_map, and whether it lacks a variable although items have its shape and dtype.
@@ -94,11 +82,8 @@ def _by_shape(contents, state, claimed, missing):
 def _may_match(label, item, claimed):
     if claimed.intersection(item.stored.names):
         return False
-    meaning_in_keras = _MEANING_OF.get(_last_word(label))
-    meaning_in_v1 = _MEANING_OF.get(_last_word(item.name))
-    if not (meaning_in_keras and meaning_in_v1):
-        return True
-    return meaning_in_keras == meaning_in_v1
+    meanings = {_MEANING_OF.get(_last_word(name)) for name in (label, item.name)}
+    return None in meanings or len(meanings) == 1
 
 
 def _last_word(name):

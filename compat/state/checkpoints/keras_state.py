@@ -77,7 +77,9 @@ class KerasState:
         self._labels, self._variables = self._named(model_or_variables)
         self._trained = [] if optimizer is None else self._find_trained(model_or_variables)
         self.tensors = list(self._find_tensors())
-        self._check_map(name_map)
+        if optimizer is not None:  # otherwise the map may have names of slots, which are unknown
+            names = "the names of the model and its optimizer"
+            refuse_unknown_names(name_map, self._default_names, names)
 
     def _named(self, model_or_variables):
         """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
@@ -115,12 +117,7 @@ class KerasState:
         return labels, {name: each for name, (_, each) in entries.items()}
 
     def _find_trained(self, model_or_variables):
-        """Returns the trainable variables, and frozen variables for which the optimizer has slots.
-
-        Raises:
-          ValueError: the optimizer has slots for variables that are not among `model_or_variables`,
-            or was built without some of the trainable variables.
-        """
+        """Returns the trainable variables, and frozen ones for which the optimizer has slots."""
         optimizer, trained = self.optimizer, trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
         keys_with_slots = optimizer.keys_with_slots()
@@ -146,31 +143,13 @@ class KerasState:
             )
         return trained
 
-    def _check_map(self, name_map):
-        """Raises a ValueError if the map has unknown keys, such as misspelled names."""
-        if not isinstance(name_map, collections.abc.Mapping):
-            return
-        # Without an optimizer, all keys are allowed, because the map may have names of slots.
-        unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
-        if unknown:
-            raise ValueError(
-                f"name_map has {quoted(unknown)}, but the names of the model and its optimizer are "
-                f"{quoted(sorted(self._default_names))}."
-                f"{did_you_mean(unknown[0], self._default_names)}"
-            )
-
     def _find_tensors(self):
         for name, variable in self._variables.items():
-            label, shape = self._labels[name], _shape(variable)
-            yield StateTensor(VARIABLE, label, name, shape, _dtype(variable), name)
+            yield StateTensor(VARIABLE, self._labels[name], name, *_spec(variable), name)
         if self.optimizer is None:
             return
         trained = set(map(id, self._trained))
-        specs = {
-            name: (_shape(each), _dtype(each))
-            for name, each in self._variables.items()
-            if id(each) in trained
-        }
+        specs = {name: _spec(v) for name, v in self._variables.items() if id(v) in trained}
         names = graph_names.names(self.optimizer, specs, self._variables)
         for (variable, slot_name), (name, shape, dtype) in names.slots.items():
             label = f"{self._labels[variable]}, slot {slot_name}"
@@ -196,11 +175,11 @@ class KerasState:
     def needs_step(self):
         """Whether the next updates depend on the number of training steps done."""
         optimizer = self.optimizer
-        needs_step = optimizer._v1.depends_on_step
-        for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
-            needs_step = needs_step or bool(getattr(optimizer, option, None))
+        options = ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps")
+        needs_step = any(getattr(optimizer, option, None) for option in options)
         rate = optimizer._v1.values.exact.get("learning_rate", 0.0)
-        return needs_step or not isinstance(rate, (int, float, np.number))
+        is_number = isinstance(rate, (int, float, np.number))
+        return optimizer._v1.depends_on_step or needs_step or not is_number
 
     def build(self):
         """Creates the optimizer's slots and shared variables that do not exist yet."""
@@ -221,19 +200,13 @@ class KerasState:
     def value(self, tensor):
         """Returns the value of a `StateTensor` as an array."""
         value = versions.value_of(self.variable_of(tensor))
-        return value // self._batches_a_step if tensor.kind == STEP else value
+        return value // batches_a_step(self.optimizer) if tensor.kind == STEP else value
 
     def assign(self, tensor, value):
         """Assigns a value to the variable of a `StateTensor`."""
         if tensor.kind == STEP:
-            value = value * self._batches_a_step
+            value = value * batches_a_step(self.optimizer)
         versions.assign_to(self.variable_of(tensor), value)
-
-    @property
-    def _batches_a_step(self):
-        # With gradient accumulation, Keras 3 counts batches, but a v1 graph's global step counts
-        # updates.
-        return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
 
 
 def reset_derived_state(optimizer):
@@ -242,7 +215,7 @@ def reset_derived_state(optimizer):
         averages = optimizer._model_variables_moving_average
         for average, variable in zip(averages, optimizer._trainable_variables):
             versions.assign_to(average, versions.value_of(variable))
-    if (getattr(optimizer, "gradient_accumulation_steps", None) or 1) > 1:
+    if batches_a_step(optimizer) > 1:
         for total in optimizer._accumulated_gradients:
             versions.assign_to(total, np.zeros_like(versions.value_of(total)))
 
@@ -253,11 +226,7 @@ def is_from_optimizer_v2(optimizer):
 
 
 def check_optimizer(optimizer):
-    """Checks that an optimizer is None or was made by `to_keras`.
-
-    Raises:
-      TypeError: the check fails. The message says what to pass instead.
-    """
+    """Raises a TypeError, which says what to pass instead, if `to_keras` did not make this."""
     if optimizer is None or graph_names.is_bridged(optimizer):
         return
     name = type(optimizer).__name__
@@ -313,12 +282,26 @@ def renaming(name_map):
     raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
 
 
-def variables_of(model_or_variables):
-    """Returns a list of the variables of a model, or of the given variables.
+def refuse_unknown_names(name_map, known, names):
+    """Raises a ValueError if a name_map has keys that are not `known`, which are `names`."""
+    unknown = sorted(set(name_map) - known) if isinstance(name_map, collections.abc.Mapping) else []
+    if unknown:
+        raise ValueError(
+            f"name_map has {quoted(unknown)}, but {names} are {quoted(sorted(known))}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
 
-    Raises:
-      ValueError: the model has no variables yet.
+
+def batches_a_step(optimizer):
+    """Returns the number of batches for one update.
+
+    With gradient accumulation, Keras 3 counts batches, but v1 graphs and Keras 2 count updates.
     """
+    return getattr(optimizer, "gradient_accumulation_steps", None) or 1
+
+
+def variables_of(model_or_variables):
+    """Returns a list of the given variables; or of those of a model, which must be built."""
     if not hasattr(model_or_variables, "weights"):
         try:
             return list(model_or_variables)
@@ -347,9 +330,8 @@ def trainable(model_or_variables):
     """Returns a list of the trainable variables."""
     if hasattr(model_or_variables, "trainable_variables"):
         return list(model_or_variables.trainable_variables)
-    variables = model_or_variables
-    if isinstance(variables, collections.abc.Mapping):
-        variables = variables.values()
+    is_dict = isinstance(model_or_variables, collections.abc.Mapping)
+    variables = model_or_variables.values() if is_dict else model_or_variables
     return [variable for variable in variables if variable.trainable]
 
 
@@ -359,9 +341,6 @@ def keras_name(variable):
     return path or variable.name.split(":")[0]
 
 
-def _shape(variable):
-    return tuple(tf.TensorShape(variable.shape).as_list())
-
-
-def _dtype(variable):
-    return tf.as_dtype(variable.dtype).base_dtype
+def _spec(variable):
+    shape = tf.TensorShape(variable.shape).as_list()
+    return tuple(shape), tf.as_dtype(variable.dtype).base_dtype

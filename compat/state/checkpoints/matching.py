@@ -50,11 +50,7 @@ class Match(NamedTuple):
         return self.tensor.slot == adagrad_decay_counts.SLOT
 
     def verify(self, checkpoint):
-        """Checks that `read` will succeed. Reads the value only if success depends on the value.
-
-        Raises:
-          CheckpointError, ValueError: see `read`.
-        """
+        """Raises the errors of `read`. Reads the value only if success depends on the value."""
         is_cast = any(info.dtype != self.tensor.dtype for info in self.stored.infos)
         if is_cast or self._is_counts:
             self.read(checkpoint)
@@ -71,8 +67,7 @@ class Match(NamedTuple):
         """
         value = self.stored.read(checkpoint)
         if self._is_counts:
-            rows = adagrad_decay_counts.by_rows(value, self.stored.parts)
-            value = adagrad_decay_counts.from_rows(rows, self.tensor.shape)
+            value = adagrad_decay_counts.converted(value, self.stored.parts, self.tensor.shape)
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
@@ -111,19 +106,14 @@ def as_named(tensor):
 
 
 def match(tensors, infos, ignore=()):
-    """Finds the tensors of a Keras model and its optimizer in a checkpoint.
+    """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
-    Args:
-      tensors: a list of `StateTensor`.
-      infos: the checkpoint's tensors, a dict from names to `TensorInfo`.
-      ignore: compiled patterns of names that are no global step in a scope.
+    Names that match a pattern in `ignore` are no global step in a scope.
 
     Returns:
       A pair: a list of `Match`, and a list of `Misfit`.
     """
-    slots, shared = (
-        [tensor for tensor in tensors if tensor.kind == kind] for kind in (SLOT, SHARED)
-    )
+    slots, shared = ([each for each in tensors if each.kind == kind] for kind in (SLOT, SHARED))
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     names = _Names(infos, shapes)
     slot_scopes = _scopes(slots, names, prefer=[])
@@ -155,16 +145,10 @@ def _unless_claimed_twice(result, claims):
 
 
 class _Names:
-    """The names in a checkpoint.
+    """The names in a checkpoint, whose tensors are `infos`.
 
-    Args:
-      infos: a dict from names to `TensorInfo`.
-      shapes: a dict from the names of the Keras side's variables to their shapes.
-
-    Attributes:
-      infos: a dict from names to `TensorInfo`.
-      bare_names: a set of the names without the numbers or ranges of parts; mangled names are left
-        out.
+    `shapes` are those of the Keras side's variables, by name. `bare_names` are the names without
+    the numbers or ranges of parts; it lacks mangled names.
     """
 
     def __init__(self, infos, shapes):
@@ -200,10 +184,7 @@ class _Names:
 def _scopes(tensors, names, prefer):
     """Returns a list of the possible scopes before the tensors' names, usually only one.
 
-    Args:
-      tensors: the `StateTensor` objects of one kind.
-      names: the checkpoint's `_Names`.
-      prefer: scopes to choose first if several scopes fit equally well.
+    If several scopes fit equally well, those to `prefer` are chosen.
     """
     variables = {tensor.name: tensor.variable for tensor in tensors}
     counts = collections.Counter()
@@ -227,11 +208,7 @@ def _scopes(tensors, names, prefer):
 def _find_step(step, scopes, names, others):
     """Returns the `Match` of the global step, or a `Misfit`; another network may have a step, too.
 
-    Args:
-      step: the `StateTensor`.
-      scopes: the lists of possible scopes of slots and of shared variables.
-      names: the checkpoint's `_Names`.
-      others: the names among which a step in a scope may be.
+    A step in a scope, one of the `others`, must be in that of the slots or shared variables.
     """
     steps = sorted(name for name in others if name.endswith("/" + step.name))
     own = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
@@ -243,14 +220,7 @@ def _find_step(step, scopes, names, others):
 
 
 def _find(tensor, scopes, names, variable_shape):
-    """Returns the `Match` of a tensor, or a `Misfit`.
-
-    Args:
-      tensor: a `StateTensor`.
-      scopes: the possible scopes before the tensor's name.
-      names: the checkpoint's `_Names`.
-      variable_shape: the shape of the variable that a slot belongs to.
-    """
+    """Returns the `Match` of a tensor, which is in one of the scopes, or a `Misfit`."""
     if tensor.kind == SLOT and tensor.name in names.infos:
         scopes = [""]
     if len(scopes) > 1:

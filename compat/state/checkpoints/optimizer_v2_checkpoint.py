@@ -16,7 +16,7 @@ from ..checkpoint_files.paths import as_text
 from . import name_maps, object_checkpoint
 from .keras_state import reset_derived_state
 from .optimizer_v2_state import OptimizerV2State, optimizer_v2_of
-from .report import CheckpointMismatch, Leftover, Report, Transfer
+from .report import CheckpointMismatch, Leftover, Report, Transfer, leftover
 
 _NOT_LOADED = "Hyperparameters, such as the learning rate, are not loaded."
 _OF_LOSS_SCALE = "current_loss_scale", "good_steps"  # belong to a LossScaleOptimizer
@@ -149,7 +149,7 @@ def _compared(own, saved):
         label, what = own.label(pair), (tuple(variable.shape), variable.dtype)
         why = _misfit(saved, pair, *what)
         if why:
-            missing.append(Leftover(label, *what, why))
+            missing.append(leftover(label, variable, why))
         else:
             transferred.append(Transfer(saved.keys[pair], label, *what))
     for pair, key in saved.keys.items():
@@ -160,7 +160,7 @@ def _compared(own, saved):
             notes.append(f"The model has no variable for {name} in the file.")
         elif name or slot not in (*own.hyperparameters, *_OF_LOSS_SCALE):
             why = "the model and its OptimizerV2 have no such variable"
-            unused.append(Leftover(own.label(pair), info.shape, info.dtype, why))
+            unused.append(leftover(own.label(pair), info, why))
     unused += _of_another_class(own.inner, saved)
     notes += _guess(own, saved)
     return Report(tuple(transferred), tuple(unused), tuple(missing), tuple(notes))

@@ -7,12 +7,12 @@ import collections.abc
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.shortened import quoted
 
 from ...in_keras.v1_optimizers import graph_names
 from ..checkpoint_contents.keras_2_state import STEP
 from . import keras_state
+from .keras_state import batches_a_step
 
 _STEP = ("", STEP)
 
@@ -69,23 +69,15 @@ class OptimizerV2State:
     def value(self, pair):
         """Returns the value of one of the `tensors`, as Keras 2 has it."""
         value = self.tensors[pair].numpy()
-        return value // self._batches_a_step if pair == _STEP else value
+        return value // batches_a_step(self._optimizer) if pair == _STEP else value
 
     def assign(self, pair, value):
         """Assigns a value of Keras 2 to one of the `tensors`."""
-        self.tensors[pair].assign(value * self._batches_a_step if pair == _STEP else value)
-
-    @property
-    def _batches_a_step(self):
-        # With gradient accumulation, the variable counts batches, but Keras 2 counts updates.
-        return self._optimizer.gradient_accumulation_steps or 1
+        value = value * batches_a_step(self._optimizer) if pair == _STEP else value
+        self.tensors[pair].assign(value)
 
     def without_slots(self, saved):
-        """Returns the names of trained variables whose slots Keras 2 had not created.
-
-        Args:
-          saved: the pairs in the file.
-        """
+        """Returns the trained variables of which no slots are in a file with these pairs."""
         names = {name for name, slot in saved if slot and name}
         return set(self._trained) - names if names else set()
 
@@ -105,7 +97,7 @@ class OptimizerV2State:
 
     def batches_without_update(self):
         """Returns the number of batches whose gradients Keras 3 has accumulated, but not used."""
-        return int(self.tensors[_STEP]) % self._batches_a_step
+        return int(self.tensors[_STEP]) % batches_a_step(self._optimizer)
 
     def _new_in_keras_2(self):
         """Copies the variables.
@@ -125,11 +117,7 @@ class OptimizerV2State:
 
 
 def optimizer_v2_of(optimizer):
-    """Returns the OptimizerV2 in an optimizer that `to_keras` made from it for Keras 3.
-
-    Raises:
-      TypeError: `optimizer` is another object.
-    """
+    """Returns the OptimizerV2 in an optimizer that `to_keras` made from it for Keras 3."""
     if keras_state.is_from_optimizer_v2(optimizer):
         return optimizer._inner
     if keras_state.is_from_optimizer_v2(getattr(optimizer, "inner_optimizer", None)):
@@ -184,13 +172,7 @@ def _named(model_or_variables, name_map, saved_names):
             )
         if name is not None:
             labels[name], variables[name] = label, versions.tf_variable(variable)
-    known = sorted(label for _, label, _ in given)
-    if isinstance(name_map, collections.abc.Mapping) and not set(name_map) <= set(known):
-        unknown = [name for name in name_map if name not in known]
-        raise ValueError(
-            f"name_map has {quoted(unknown)}, but the names are {quoted(known)}."
-            f"{did_you_mean(unknown[0], known)}"
-        )
+    keras_state.refuse_unknown_names(name_map, {label for _, label, _ in given}, "the names")
     return labels, variables
 
 

@@ -79,11 +79,9 @@ class Item(NamedTuple):
         if not self._moves_counts:
             return value
         try:
-            rows = adagrad_decay_counts.by_rows(value, self.counts)
+            return adagrad_decay_counts.converted(value, self.counts, self.shape)
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
-        is_by_rows = self.shape == rows.shape
-        return rows if is_by_rows else adagrad_decay_counts.from_rows(rows, self.shape)
 
     def _joined(self, checkpoint):
         if len(self.pieces) == 1:
@@ -128,11 +126,11 @@ class Plan(NamedTuple):
 
 
 def plan(checkpoint, record, name_map=None):
-    """Finds the state.
+    """Returns the `Plan` of the state of a rule, a `Record`, in a `PlainCheckpoint`.
 
     Args:
-      checkpoint: a `PlainCheckpoint`.
-      record: the `Record`.
+      checkpoint: the checkpoint.
+      record: the rule.
       name_map: a dict from names of variables to their names in the state file; None as a name
         leaves a variable out, with its slots. It may also name the global step and shared
         variables. If slots of other optimizers remain, only the variables that it names are part of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from legacy_opt.core.shortened import first_few
 from legacy_opt.core.types import DType
@@ -47,6 +47,16 @@ class Leftover(NamedTuple):
         return f"{self.name}{what}: {self.why}"
 
 
+def leftover(name: str, tensor: Any, why: str) -> Leftover:
+    """Returns a `Leftover` for an object with a `shape` and a `dtype`."""
+    return Leftover(name, tuple(tensor.shape), tensor.dtype, why)
+
+
+def first_and_last(names: Sequence[str]) -> str:
+    """Returns a name, or the first and the last of several names, for users."""
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
 class Report(NamedTuple):
     """The result of loading, writing or converting a checkpoint; `str` formats it.
 
@@ -70,7 +80,7 @@ class Report(NamedTuple):
     def __str__(self):
         count = len(self.transferred)
         lines = ["1 tensor matches." if count == 1 else f"{count} tensors match."]
-        width = max([len(each.source) for each in self.transferred] or [0])
+        width = max((len(each.source) for each in self.transferred), default=0)
         for each in self.transferred:
             note = "; " + each.note if each.note else ""
             what = _what(each.shape, each.dtype)

@@ -14,11 +14,7 @@ from . import recorded_state
 def export_state(path, record, destination, name_map=None):
     """Writes the state in a checkpoint to a state file, array by array, without TensorFlow.
 
-    Args:
-      path: the checkpoint.
-      record: the `Record` of its rule.
-      destination: the state file.
-      name_map: see `recorded_state.plan`.
+    For `record` and `name_map` see `recorded_state.plan`.
 
     Returns:
       A pair: the `recorded_state.Plan`, and the global step.
@@ -71,7 +67,11 @@ def import_state(source, like, destination, overwrite=False, name_map=None):
     items = [item for item in plan.items if item.key not in kept]
     _check(state, values, plan, items)
     if plan.step is not None:
-        _check_step(state.global_step, checkpoint.tensors[plan.step].dtype)
+        dtype = checkpoint.tensors[plan.step].dtype
+        if np.dtype(dtype).kind == "i" and state.global_step > np.iinfo(dtype).max:
+            raise RecordError(
+                f"the global step is {dtype} in the checkpoint, which cannot be {state.global_step}"
+            )
     copied = [piece.tensor for item in plan.items if item.key in kept for piece in item.pieces]
     copied += plan.left_out
     old = open_checkpoint(checkpoint.path)
@@ -104,12 +104,6 @@ def _check(state, values, plan, items):
     extra = sorted(set(state.slots) - set(plan.trained))
     if extra:
         raise RecordError(f"{extra[0]!r} has slots in the state file, but not in the checkpoint")
-
-
-def _check_step(step, dtype):
-    largest = np.iinfo(dtype).max if np.dtype(dtype).kind == "i" else step
-    if step > largest:
-        raise RecordError(f"the global step is {dtype} in the checkpoint, which cannot be {step}")
 
 
 def _add(writer, name, array, parts):

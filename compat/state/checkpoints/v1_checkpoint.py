@@ -15,7 +15,7 @@ from ..checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoin
 from ..checkpoint_files.paths import as_text
 from . import hints, matching
 from .keras_state import STEP, KerasState, reset_derived_state
-from .report import CheckpointMismatch, Leftover, Report, Transfer
+from .report import CheckpointMismatch, Leftover, Report, Transfer, first_and_last, leftover
 
 _NO_COUNTERPART = "nothing in the model or its optimizer matches it"
 
@@ -78,11 +78,10 @@ def load_v1_checkpoint(
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
     matches, misfits = matching.match(state.tensors, checkpoint.tensors, ignore)
-    left_in_model = [_leftover(misfit) for misfit in _relevant_misfits(misfits, state)]
     report = Report(
         tuple(_load_transfer(match) for match in matches),
         tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, ignore)),
-        tuple(left_in_model),
+        _leftovers(_relevant_misfits(misfits, state)),
         (*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
     )
     if strict and not report.complete:
@@ -164,10 +163,8 @@ def save_v1_checkpoint(
         as_text(like, "like")
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
-    if original is None:
-        matches = [matching.as_named(each) for each in state.tensors]
-        misfits, copied_names = [], ()
-    else:
+    matches, misfits, copied_names = list(map(matching.as_named, state.tensors)), [], ()
+    if original is not None:
         matches, misfits = matching.match(state.tensors, original.tensors)
         copied_names = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
@@ -175,7 +172,7 @@ def save_v1_checkpoint(
         tuple(_save_transfer(match) for match in matches)
         + tuple(_copy_transfer(original, name) for name in copied_names),
         (),
-        tuple(_leftover(misfit) for misfit in misfits),
+        _leftovers(misfits),
     )
     if missing:
         raise CheckpointMismatch(
@@ -188,8 +185,8 @@ def save_v1_checkpoint(
         for match in matches:
             with _value_errors(match, report, "written"):
                 pieces = list(match.split(state.value(match.tensor)))
-            for name, array, part in pieces:
-                writer.add(name, array, part)
+            for piece in pieces:
+                writer.add(*piece)
         for name in copied_names:
             writer.copy(name, original)
     return report
@@ -246,12 +243,14 @@ def _value_errors(match, report, verb):
 
 def _load_transfer(match):
     tensor = match.tensor
-    return Transfer(_tensor_text(match), tensor.label, tensor.shape, tensor.dtype, match.note)
+    source = first_and_last(match.stored.names)
+    return Transfer(source, tensor.label, tensor.shape, tensor.dtype, match.note)
 
 
 def _save_transfer(match):
     stored = match.stored
-    return Transfer(match.tensor.label, _tensor_text(match), stored.shape, stored.dtype, match.note)
+    target = first_and_last(stored.names)
+    return Transfer(match.tensor.label, target, stored.shape, stored.dtype, match.note)
 
 
 def _copy_transfer(checkpoint, name):
@@ -259,14 +258,8 @@ def _copy_transfer(checkpoint, name):
     return Transfer(checkpoint.path, name, info.shape, info.dtype, "copied")
 
 
-def _tensor_text(match):
-    names = match.stored.names
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-
-
-def _leftover(misfit):
-    tensor = misfit.tensor
-    return Leftover(tensor.label, tensor.shape, tensor.dtype, misfit.why)
+def _leftovers(misfits):
+    return tuple(leftover(each.tensor.label, each.tensor, each.why) for each in misfits)
 
 
 def _unclaimed(tensors, matches):
@@ -280,10 +273,8 @@ def _leftovers_in_checkpoint(tensors, matches, ignore):
     names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]
     tables = deeprec_embeddings.embedding_variables(names)
-    table_of = {name: table for table, pieces in tables.items() for name in pieces}
-    result = [Leftover(table, None, None, deeprec_embeddings.WHY) for table in tables]
-    for name in names:
-        if name not in table_of:
-            info = tensors[name]
-            result.append(Leftover(name, info.shape, info.dtype, _NO_COUNTERPART))
-    return result
+    pieces = {name for its_pieces in tables.values() for name in its_pieces}
+    others = (
+        leftover(each, tensors[each], _NO_COUNTERPART) for each in names if each not in pieces
+    )
+    return [*(Leftover(table, None, None, deeprec_embeddings.WHY) for table in tables), *others]
