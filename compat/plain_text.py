@@ -20,11 +20,11 @@ def size(count):
     """Returns a number of bytes in decimal units: "800 bytes", "3.5 MB"."""
     if count < 1000:
         return f"{count} bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
+    for unit in ("kB", "MB", "GB"):
         count /= 1000
-        if count < 999.5 or unit == "TB":
+        if count < 999.5:
             return f"{count:.3g} {unit}"
-    return None
+    return f"{count / 1000:.3g} TB"
 
 
 def counted(number, noun):

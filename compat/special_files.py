@@ -41,10 +41,7 @@ def refuse(*paths):
 def refuse_existing(path, overwrite, option="--overwrite"):
     """Raises a ValueError if a file, or a checkpoint with this prefix, cannot be written.
 
-    Args:
-      path: the file, or the prefix.
-      overwrite: whether an existing file may be replaced.
-      option: how a user passes `overwrite`.
+    The message says how a user can replace an existing file: with the `option`.
     """
     refuse(path, path + ".index")
     is_folder = os.path.isdir(path)

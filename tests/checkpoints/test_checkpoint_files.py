@@ -234,6 +234,18 @@ class TestErrors:
                 checkpoint.read(each)
         assert "\n" not in str(caught.value) and name.split(".")[0] in str(caught.value)
 
+    def test_a_corrupt_shape_with_more_elements_than_int64_counts(self, tmp_path, monkeypatch):
+        write(tmp_path / "model", {"x": np.ones(3)})
+        parse_index = checkpoint_reader.parse_index
+
+        def with_another_shape(content):
+            parsed = parse_index(content)
+            parsed.entries["x"] = parsed.entries["x"]._replace(shape=(1 << 32, 1 << 32))
+            return parsed
+
+        monkeypatch.setattr(checkpoint_reader, "parse_index", with_another_shape)
+        assert "the tensor 'x' has 24 bytes, and its shape" in message_of(tmp_path / "model")
+
 
 def test_the_session_uses_no_gpu():
     with tf.Graph().as_default(), checkpoint_reader.session() as session:

@@ -102,8 +102,7 @@ class Contents(NamedTuple):
         """Yields every `Item`."""
         for variable in self.variables:
             yield variable.item
-            for slot in variable.slots:
-                yield slot.item
+            yield from (slot.item for slot in variable.slots)
         yield from self.shared + self.other
         if self.step is not None:
             yield self.step

@@ -58,7 +58,7 @@ def shared_scalars(items, optimizers):
         and name.rpartition("/")[0] in optimizers
         # A scope of the model may have the same name as an optimizer. A scalar with slots is a
         # variable in such a scope, because an optimizer's own scalars have no slots.
-        and not any(each.startswith(f"{name}/{its}/") for each in items for its in optimizers)
+        and not any(other.startswith(f"{name}/{each}/") for other in items for each in optimizers)
     ]
 
 

@@ -147,16 +147,13 @@ def _name_at_end(names, path):
     return next((end for end in ends if end in names), None)
 
 
-def _is_integer_scalar(item):
-    return item.shape == () and slot_signatures.is_integer(item.dtype)
-
-
 def _step(items):
     """Returns the `Item` of the global step, of several that in the fewest scopes; or None."""
     steps = [
         item
         for name, item in items.items()
-        if name.split("/")[-1] in _STEP_NAMES and _is_integer_scalar(item)
+        if name.split("/")[-1] in _STEP_NAMES
+        if item.shape == () and slot_signatures.is_integer(item.dtype)
     ]
     return min(steps, key=lambda item: (item.name.count("/"), item.name)) if steps else None
 

@@ -92,7 +92,7 @@ def _roles_like_the_variable(cls):
     return tuple(cls.slots) if alike else ()
 
 
-_DECAY, _SCALARS = "accumulator accumulator_decay_power", "beta1_power beta2_power"
+_DECAY, _ASYNC = "accumulator accumulator_decay_power", "m v beta1_power beta2_power"
 _DEBIASED = "zero-debiased moving averages"
 # If two signatures have the same name and layout, the signature with more powers of beta is first.
 _NAMED = (
@@ -111,9 +111,7 @@ _NAMED = (
     _signature(
         "AdagradDecay, V2 layout", "AdagradDecay", _DECAY, accumulator_decay_power=ROW_COUNTS
     ),
-    _signature(
-        "AdamAsync", "AdamAsync", f"m v {_SCALARS}", **dict.fromkeys(_SCALARS.split(), SCALAR)
-    ),
+    _signature("AdamAsync", "AdamAsync", _ASYNC, beta1_power=SCALAR, beta2_power=SCALAR),
     _signature("AdamW", "AdamW", "m v", 2),
     _signature("MomentumW", "MomentumW", "momentum"),
     _signature("RegAdagrad", "RegAdagrad", "accumulator"),

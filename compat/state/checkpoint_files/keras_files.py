@@ -28,14 +28,9 @@ _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def check_size(path, model):
-    """Raises an error for a file that would take far more memory than the model needs.
+    """Raises a CheckpointError for a file that would take far more memory than the model needs.
 
-    Args:
-      path: the file. If it is not a Keras file, zipfile or h5py raise their own errors.
-      model: the model whose weights are to be loaded from the file.
-
-    Raises:
-      CheckpointError: the file would take too much memory.
+    If it is not a Keras file, zipfile or h5py raise their own errors.
     """
     variables = getattr(model, "weights", None) or model.trainable_variables
     needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
@@ -43,9 +38,14 @@ def check_size(path, model):
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
+    sizes = []
+
+    def add(_, item):
+        if getattr(item, "shape", None) is not None:  # a group has no shape
+            sizes.append(_nbytes(item.shape, item.dtype))
+
     with _opened(path) as content:
-        sizes = []
-        content.visititems(lambda _, each: sizes.append(_size_of_dataset(each)))
+        content.visititems(add)
     _check(path, sum(sizes), needed, limit)
 
 
@@ -56,11 +56,6 @@ def _check(path, content_size, weights_size, limit):
             f"of memory, but the model's weights take {size(weights_size)}. The file is damaged, "
             "or it belongs to another model."
         )
-
-
-def _size_of_dataset(item):
-    shape = getattr(item, "shape", None)  # a group has no shape
-    return 0 if shape is None else _nbytes(shape, item.dtype)
 
 
 def _nbytes(shape, dtype):
@@ -153,7 +148,7 @@ def model_in_h5(path):
 
 
 def read_h5(path, keys):
-    """Returns a dict from the names of datasets to arrays, unless the data are damaged."""
+    """Returns a dict from names of datasets to arrays. Damaged data raise a CheckpointError."""
     with _h5(path) as content:
         return {key: np.array(content[key]) for key in keys}
 

@@ -246,11 +246,11 @@ class _Parser:
         return self._places_in_lists(number) if kind == NUMBERED else {}
 
     def _places_by_number(self, number):
-        slots, places = {}, {}
+        slots, places = collections.defaultdict(dict), {}
         for local_name, child in self._nodes[number].children.items():
             match = _BRIDGED_SLOT.match(local_name)
             if match:
-                slots.setdefault(match.group(1), {})[match.group(2)] = child
+                slots[match.group(1)][match.group(2)] = child
         for group in slots.values():
             fitting = [
                 variable

@@ -234,7 +234,7 @@ def to_decay_layout(checkpoint, layout):
     """
     contents = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, contents)
-    moves, counts = {}, 0
+    moves = {}
     for variable in contents.variables:
         for slot in variable.slots:
             if slot.role != adagrad_decay_counts.SLOT:
@@ -244,9 +244,8 @@ def to_decay_layout(checkpoint, layout):
                     f"{checkpoint.path!r} stores {slot.item.name} in parts. Join the parts first: "
                     "--to v1"
                 )
-            counts += 1
             moves[slot.item.name] = _in_layout(variable.item, slot.item, layout)
-    if not counts:
+    if not moves:
         raise CheckpointError(
             f"{checkpoint.path!r} contains no counts of AdagradDecay: no slots look like "
             "AdagradDecay slots."

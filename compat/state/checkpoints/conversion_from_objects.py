@@ -16,9 +16,8 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
 from .report import CheckpointMismatch, leftover
 
-# These two dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
-_KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
-_KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
+# Maps slot names of v1 optimizers to slot names of Keras' own Adadelta and other optimizers.
+_KERAS_NAMES = {"accum": ("accum_grad", "accumulator"), "accum_update": ("accum_var",)}
 # Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 _HYPER = "hyper_"
@@ -178,10 +177,9 @@ class _State:
                 continue
             used_keys.add(key)
             info = self._checkpoint.tensors[key]
-            is_counts = (
-                slot_name == adagrad_decay_counts.SLOT and info.shape[:1] == tensor.shape[:1]
-            )
-            if info.dtype != tensor.dtype or (info.shape != tensor.shape and not is_counts):
+            # The shape of AdagradDecay's counts depends on their layout, except the first axis.
+            axes = 1 if slot_name == adagrad_decay_counts.SLOT else None
+            if info.dtype != tensor.dtype or info.shape[:axes] != tensor.shape[:axes]:
                 why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
                 self._leave(label, key, why)
             else:
@@ -193,9 +191,7 @@ class _State:
 
     def _slot_key(self, full_name, slot_name):
         """Returns the checkpoint key of the slot with this v1 name, or None."""
-        candidates = [slot_name]
-        if self._is_keras_own:
-            candidates += [_KERAS_ADADELTA.get(slot_name), _KERAS_NAMES.get(slot_name)]
+        candidates = (slot_name, *(_KERAS_NAMES.get(slot_name, ()) if self._is_keras_own else ()))
         keys = (self._saved.slots.get((full_name, each)) for each in candidates)
         return next((key for key in keys if key is not None), None)
 

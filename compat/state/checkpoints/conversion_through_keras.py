@@ -118,14 +118,10 @@ def _load_optimizer_v2(model, optimizer, arguments, name_map):
 
 
 def _load_v1(model, optimizer, arguments, guess):
+    strict, ignore = not arguments.partial, arguments.ignore or ()
     try:
         return load_v1_checkpoint(
-            arguments.source,
-            model,
-            optimizer,
-            guess.name_map,
-            strict=not arguments.partial,
-            ignore=arguments.ignore or (),
+            arguments.source, model, optimizer, guess.name_map, strict, ignore
         )
     except CheckpointMismatch as mismatch:
         if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
@@ -142,21 +138,13 @@ def _load_v1(model, optimizer, arguments, guess):
 
 
 def _save_v1(model, optimizer, arguments, guess):
-    path = arguments.destination
+    path, like, overwrite = arguments.destination, arguments.like, arguments.overwrite
     try:
         with contextlib.ExitStack() as stack:
             if arguments.dry_run:
-                path = os.path.join(
-                    stack.enter_context(tempfile.TemporaryDirectory()), "model.ckpt"
-                )
-            return save_v1_checkpoint(
-                path,
-                model,
-                optimizer,
-                guess.name_map,
-                like=arguments.like,
-                overwrite=arguments.overwrite,
-            )
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                path = os.path.join(folder, "model.ckpt")
+            return save_v1_checkpoint(path, model, optimizer, guess.name_map, like, overwrite)
     except CheckpointMismatch as mismatch:
         if mismatch.report.complete:
             raise
@@ -221,7 +209,10 @@ def _save(model, optimizer, arguments, report):
             model.save(written)
         has_state = optimizer is None or keras_files.holds_optimizer(written)
         if not has_state:
-            report = report._replace(left_in_checkpoint=_lost(report, path))
+            ending = os.path.splitext(path)[1]
+            why = f"this Keras does not save the optimizer's state in {ending} files"
+            lost = Leftover("the optimizer's state", None, None, why)
+            report = report._replace(left_in_checkpoint=(*report.left_in_checkpoint, lost))
         fits = has_state or arguments.partial
         if fits and not arguments.dry_run:
             os.replace(written, path)
@@ -232,12 +223,6 @@ def _save(model, optimizer, arguments, report):
         )
         raise CheckpointMismatch(reason, report)
     return report
-
-
-def _lost(report, path):
-    ending = os.path.splitext(path)[1]
-    why = f"this Keras does not save the optimizer's state in {ending} files"
-    return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
 
 
 # From Keras
@@ -267,10 +252,12 @@ def _build(model, optimizer):
 
 def _restore(checkpoint, model, optimizer):
     """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
-    if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
-        status = _read(_objects(model, optimizer), checkpoint.path)
-    elif any(map(versions.is_keras_3_variable, model.weights)):
-        status = _read(tf.train.Checkpoint(model), checkpoint.path)
+    keys = checkpoint.object_graph.variables.values()
+    has_model = any(key.startswith("model/") for key in keys)
+    if has_model or any(map(versions.is_keras_3_variable, model.weights)):
+        objects = _objects(model, optimizer) if has_model else tf.train.Checkpoint(model)
+        # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
+        status = getattr(objects, "read", objects.restore)(checkpoint.path)
     else:  # written by `save_weights`
         status = model.load_weights(checkpoint.path)
     try:
@@ -282,11 +269,6 @@ def _restore(checkpoint, model, optimizer):
     checkpoint.check_unchanged()
     if versions.for_a_session():
         status.run_restore_ops(versions.keras_2().backend.get_session())
-
-
-def _read(objects, path):
-    # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
-    return getattr(objects, "read", objects.restore)(path)
 
 
 def _load_file(path, model, optimizer):

@@ -35,8 +35,7 @@ def hints(checkpoint, state, matches, misfits):
             " (it lacks variables that could be mapped in several ways)" if unclear else "",
         )
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
-    has_unmatched_slots = any(name not in claimed for name in slots)
-    has_unmatched_slots |= any(tensor.kind == SLOT for tensor in missing)
+    has_unmatched_slots = slots - claimed or any(tensor.kind == SLOT for tensor in missing)
     if state.optimizer is not None and has_unmatched_slots:
         yield from _optimizers(contents, state.optimizer)
 

@@ -284,10 +284,11 @@ def renaming(name_map):
 
 def refuse_unknown_names(name_map, known, names):
     """Raises a ValueError if a name_map has keys that are not `known`, which are `names`."""
-    unknown = sorted(set(name_map) - known) if isinstance(name_map, collections.abc.Mapping) else []
+    is_dict = isinstance(name_map, collections.abc.Mapping)
+    unknown, known = sorted(set(name_map) - known, key=str) if is_dict else [], sorted(known)
     if unknown:
         raise ValueError(
-            f"name_map has {quoted(unknown)}, but {names} are {quoted(sorted(known))}."
+            f"name_map has {quoted(unknown)}, but {names} are {quoted(known)}."
             f"{did_you_mean(unknown[0], known)}"
         )
 

@@ -133,13 +133,9 @@ def optimizer_v2_of(optimizer):
 
 
 def _of_optimizer(optimizer, trained):
-    """Returns the variables of an OptimizerV2, except hyperparameters, by pairs.
+    """Returns the variables of an OptimizerV2 and of those that it wraps, but hyperparameters.
 
-    Those of the optimizers that it wraps are included.
-
-    Args:
-      optimizer: the OptimizerV2.
-      trained: a dict from names to the tf.Variables that it trains.
+    They are in a dict from pairs; `trained` is a dict from names to the tf.Variables it trains.
 
     Raises:
       TypeError: slots of the optimizer and of one that it wraps have the same name.

@@ -242,8 +242,11 @@ class _Planner:
         return f"; the name map can choose {quoted(found)}" if found else ""
 
     def _item(self, key, dtype, tensor):
-        shape = self._tensors[tensor].shape
-        return Item(key, dtype, shape, (Piece(tensor, *arrays.whole(shape)),), shape)
+        piece = self._whole(tensor)
+        return Item(key, dtype, piece.shape, (piece,), piece.shape)
+
+    def _whole(self, tensor):
+        return Piece(tensor, *arrays.whole(self._tensors[tensor].shape))
 
     def _slots(self, name):
         """Returns the items of a variable's slots; [] if it has none.
@@ -294,8 +297,7 @@ class _Planner:
         if not found and len(self._mangled.get((name, slot.suffix), ())) == 1:
             found = self._mangled[name, slot.suffix]
         if found:
-            shape = self._tensors[found[0]].shape
-            return (Piece(found[0], *arrays.whole(shape)),)
+            return (self._whole(found[0]),)
         info = self._tensors[name]
         parts = sorted(info.parts, key=lambda part: part[1])
         for names in _names_of_parts(name, info.shape, parts):
@@ -391,8 +393,7 @@ def _names_of_parts(name, shape, parts):
     numbers = [f"{name}/part_{number}" for number in range(len(parts))]
     positions = []
     for part_shape, offset in parts:
-        axes = [axis for axis, size in enumerate(shape) if part_shape[axis] != size]
-        axis = axes[0] if axes else 0
+        axis = next((i for i, size in enumerate(shape) if part_shape[i] != size), 0)
         unit = {0: "rows", 1: "columns"}.get(axis, f"axis_{axis}")
         begin, end = offset[axis], offset[axis] + part_shape[axis]
         positions.append(f"{name}/{unit}_{begin}_to_{end}_of_{shape[axis]}")

@@ -40,14 +40,8 @@ def export_state(path, record, destination, name_map=None):
 def import_state(source, like, destination, overwrite=False, name_map=None):
     """Writes a copy of a checkpoint with the state of a state file. Needs TensorFlow.
 
-    Variables that the rule does not train keep their values if the file lacks them.
-
-    Args:
-      source: the state file.
-      like: a checkpoint of the same rule, with the names, shapes and parts of the copy.
-      destination: the checkpoint to write.
-      overwrite: whether to replace an existing checkpoint.
-      name_map: see `recorded_state.plan`.
+    The copy has the names, shapes and parts of `like`, a checkpoint of the same rule. Variables
+    that the rule does not train keep their values if the file lacks them.
 
     Returns:
       A triple: the `SavedState`, the `recorded_state.Plan` of the copy, and the names of the

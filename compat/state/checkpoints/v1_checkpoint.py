@@ -221,9 +221,9 @@ def _relevant_misfits(misfits, state):
 
 
 def _notes(misfits, state):
-    steps = [each for each in misfits if each.tensor.kind == STEP]
-    if steps and not state.needs_step:
-        yield f"The checkpoint has no global step ({steps[0].why}), so iterations were not changed."
+    for each in misfits:
+        if each.tensor.kind == STEP and not state.needs_step:
+            yield f"The checkpoint has no global step ({each.why}), so iterations were not changed."
 
 
 @contextlib.contextmanager
