@@ -11,10 +11,7 @@ from ..checkpoint_files.object_graph import OBJECT_GRAPH
 def save(objects, path, overwrite):
     """Writes a tf.train.Checkpoint; `path` is the prefix, to which no number is added.
 
-    The file `checkpoint` beside it does not change.
-
-    Raises:
-      CheckpointError: see `CheckpointWriter`.
+    The file `checkpoint` beside it does not change. For errors see `CheckpointWriter`.
     """
     options = {}
     if versions.for_a_session():

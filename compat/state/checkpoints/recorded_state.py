@@ -166,7 +166,6 @@ class _Planner:
         self._refuse(f"the checkpoint does not belong to {self._record.optimizer}: {problem}")
 
     def plan(self):
-        """Returns the `Plan`."""
         items = [self._shared(name) for name in self._record.shared]
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
