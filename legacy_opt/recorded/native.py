@@ -17,7 +17,12 @@ import numpy as np
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.programs.operations import SUMS
 from legacy_opt.programs.program import UnsupportedError, check
-from legacy_opt.recorded.arrays.interpreter import check_array, check_gradient, check_slots
+from legacy_opt.recorded.arrays.interpreter import (
+    Update,
+    check_array,
+    check_gradient,
+    check_slots,
+)
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
 from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError, Slot
 from legacy_opt.recorded.traced import traced_program
@@ -65,16 +70,8 @@ class NativeOptimizer(NumpyOptimizer):
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _kernels=self._kernels.fresh())
 
-    def _update(
-        self,
-        name: str,
-        group: Group,
-        gradient: Any,
-        program: Program,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        variable, slots = self.variables[name], self.state.slots[name]
-        self._kernels.update(name, group, program, variable, slots, gradient, scalars)
+    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        self._kernels.update(update, scalars)
 
 
 def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
@@ -128,40 +125,25 @@ class Kernels:
             self._compiled[id(program)] = program, kernel
         return self._compiled[id(program)][1]
 
-    def update(
-        self,
-        name: str,
-        group: Group,
-        program: Program,
-        value: np.ndarray,
-        slots: Mapping[str, np.ndarray],
-        gradient: Any,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        """Updates a variable and its slots in place.
+    def update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        """Updates a variable, which has elements, and its slots in place.
 
         Kernels get addresses, so everything is checked here.
 
         Args:
-          name: the name of the variable.
-          group: the group of the variable.
-          program: one of the group's programs, for this kind of gradient.
-          value: the variable, contiguous.
-          slots: a dict from names to arrays, contiguous.
-          gradient: an array of the variable's shape, or `Rows`.
+          update: the update of contiguous arrays.
           scalars: the results of `Record.before`.
 
         Raises:
           RecordError: an array does not fit, or cannot be changed in place.
         """
+        name, group, program, value, gradient, slots = update
         check_array(repr(name), value, self._dtype, value.shape)
         check_slots(name, group, value.shape, slots)
         check_gradient(name, gradient, value)
         arrays = {f"{name}/{slot}": slots[slot] for slot in group.slots}
         arrays[name] = value
         _check_memory(arrays)
-        if not value.size:
-            return
         kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
             check_ids(name, gradient.ids, value)
@@ -182,25 +164,21 @@ class Kernels:
             *[rows, columns, _scalars(kernel, scalars), self._threads],
         )
 
-    def update_tensors(
-        self,
-        name: str,
-        group: Group,
-        program: Program,
-        variable: Any,
-        gradient: Any,
-        slots: Mapping[str, Any],
-        scalars: Mapping[str, Any],
-    ) -> None:
+    def update_tensors(self, update: Update, scalars: Mapping[str, Any]) -> None:
         """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
+        variable, gradient = update.variable, update.gradient
         value = variable.detach().contiguous()  # the same memory if it is contiguous
         if isinstance(gradient, tuple):
             gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
         else:
             gradient = gradient.detach().resolve_neg().numpy()
-        arrays = {each: tensor.numpy() for each, tensor in slots.items()}
-        numbers = {each: tensor.numpy() for each, tensor in scalars.items()}
-        self.update(name, group, program, value.numpy(), arrays, gradient, numbers)
+        slots, numbers = (
+            {name: tensor.numpy() for name, tensor in tensors.items()}
+            for tensors in (update.slots, scalars)
+        )
+        self.update(
+            update._replace(variable=value.numpy(), gradient=gradient, slots=slots), numbers
+        )
         if value.data_ptr() != variable.data_ptr():
             variable.copy_(value)
 

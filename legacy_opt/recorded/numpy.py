@@ -12,17 +12,16 @@ import numpy as np
 
 from legacy_opt.recorded.arrays import clipping, in_place
 from legacy_opt.recorded.arrays.interpreter import (
+    Update,
     check_gradient,
-    check_slots,
     given_hyperparameters,
-    program_for,
     run_function,
     started,
     stored_shape,
     whole_step,
 )
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError
+from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]
 
@@ -230,28 +229,29 @@ class NumpyOptimizer:
             variable's shape and dtype, a row does not exist, a slot does not fit its variable, or
             `hyperparameters` has an unknown name or an unsuitable value. Nothing has been changed.
         """
-        gradients = {name: _as_arrays(each) for name, each in gradients.items() if each is not None}
-        updates = {}
+        updates = []
         for name, gradient in gradients.items():
+            if gradient is None:
+                continue
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
-            variable = self.variables[name]
+            is_sparse, variable = isinstance(gradient, Rows), self.variables[name]
+            gradient = Rows(*map(np.asarray, gradient)) if is_sparse else np.asarray(gradient)
             group = self.record.group_of(name, variable.shape, variable.dtype)
             check_gradient(name, gradient, variable)
-            if isinstance(gradient, Rows):
+            if is_sparse:
                 check_ids(name, gradient.ids, variable)
-            check_slots(name, group, variable.shape, self.state.slots[name])
-            updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
+            update = Update.of(name, group, variable, gradient, self.state.slots[name])
+            updates += [update] if variable.size else []
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
-            if self.record.clipping is not None and gradients:
-                limits = [given[CLIP_NORM]] * len(gradients)
-                arrays = clipping.clipped_by_global_norm(
-                    self._library, self.record, list(gradients.values()), limits
+            if self.record.clipping is not None:
+                limits = [given[CLIP_NORM]] * len(updates)
+                updates = clipping.clipped_by_global_norm(
+                    self._library, self.record, updates, limits
                 )
-                gradients = dict(zip(gradients, arrays))
-            for name, (group, program) in updates.items():
-                self._update(name, group, gradients[name], program, scalars)
+            for update in updates:
+                self._update(update, scalars)
             after = run_function(self._library, self.record.after, given)
         self.state.shared.update(after)
         self.state.global_step += 1
@@ -272,25 +272,10 @@ class NumpyOptimizer:
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given
 
-    def _update(
-        self,
-        name: str,
-        group: Group,
-        gradient: Any,
-        program: Program,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        variable, ids = self.variables[name], None
-        if not variable.size:
-            return
-        if isinstance(gradient, Rows):
-            ids, gradient = gradient.summed(self._library.flushes)
-        slots = self.state.slots[name]
-        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
-
-
-def _as_arrays(gradient: Any) -> Any:
-    return Rows(*map(np.asarray, gradient)) if isinstance(gradient, Rows) else np.asarray(gradient)
+    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        if isinstance(update.gradient, Rows):
+            update = update._replace(gradient=update.gradient.summed(self._library.flushes))
+        in_place.updated(self._library, update, scalars)
 
 
 def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:

@@ -8,29 +8,10 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, S
 import numpy as np
 
 from legacy_opt.programs.operations import FLOATS, INTEGERS, SUMS
+from legacy_opt.recorded import records
 from legacy_opt.recorded.arrays.elementary import FUNCTIONS
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import (
-    ADD,
-    ELEMENT,
-    FLAT,
-    FLAT_ROW,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    NUMBER,
-    ROW,
-    SCALAR,
-    SLOT,
-    TENSOR,
-    Function,
-    Group,
-    Node,
-    Program,
-    Record,
-    RecordError,
-    Slot,
-    level_of,
-)
+from legacy_opt.recorded.records import Function, Group, Node, Program, Record, RecordError, Slot
 
 
 def _maximum(library, a, b):
@@ -153,9 +134,42 @@ def values_of(
 
 def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
-    inputs = {(NUMBER, name): value for name, value in given.items()}
+    inputs = {(records.NUMBER, name): value for name, value in given.items()}
     values = values_of(library, function.nodes, inputs, set(function.results.values()))
     return {name: values[position] for name, position in function.results.items()}
+
+
+class Update(NamedTuple):
+    """The update of a variable in a step.
+
+    Attributes:
+      name: the name of the variable, for messages.
+      group: its group in the record.
+      program: one of the group's programs, for this kind of gradient.
+      variable: the variable.
+      gradient: an array of the variable's shape, or a named tuple of ids and values of rows.
+      slots: a dict from names to slots as they are stored.
+    """
+
+    name: str
+    group: Group
+    program: Program
+    variable: Any
+    gradient: Any
+    slots: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, name: str, group: Group, variable: Any, gradient: Any, slots: Any, dtype_of: Any = str
+    ) -> Update:
+        """Returns an update; raises a RecordError if slots do not fit, or there is no program."""
+        check_slots(name, group, variable.shape, slots, dtype_of)
+        is_sparse = isinstance(gradient, tuple)
+        program = group.sparse if is_sparse else group.dense
+        if isinstance(program, str):
+            kind = "sparse" if is_sparse else "dense"
+            raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
+        return cls(name, group, program, variable, gradient, slots)
 
 
 class Changed(NamedTuple):
@@ -192,10 +206,10 @@ def run_program(
       slots: a dict from names to values, which can be broadcast to the shape of `value`.
       scalars: the results of `Record.before`.
     """
-    inputs = {(NUMBER, name): each for name, each in scalars.items()}
-    inputs.update({(SLOT, name): each for name, each in slots.items()})
-    inputs[TENSOR, "gradient"] = gradient
-    inputs[TENSOR, "value"] = value
+    inputs = {(records.NUMBER, name): each for name, each in scalars.items()}
+    inputs.update({(records.SLOT, name): each for name, each in slots.items()})
+    inputs[records.TENSOR, "gradient"] = gradient
+    inputs[records.TENSOR, "value"] = value
     values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
 
     def result(position: int) -> Any:
@@ -206,7 +220,7 @@ def run_program(
     new_slots, factors = {}, {}
     for name, change in program.changes.items():
         new = result(change.node)
-        if change.how == ADD:
+        if change.how == records.ADD:
             new = compute(library, "Add", [slots[name], new], layouts[name].dtype)
         new_slots[name] = new
         if change.factor is not None:
@@ -217,12 +231,12 @@ def run_program(
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
-    if layout in (ROW, FLAT_ROW):
-        return shape[:1]
     return {
-        SCALAR: (),
-        MATRIX_ROW: shape[:-1],
-        MATRIX_COLUMN: shape[:-2] + shape[-1:],
+        records.ROW: shape[:1],
+        records.FLAT_ROW: shape[:1],
+        records.SCALAR: (),
+        records.MATRIX_ROW: shape[:-1],
+        records.MATRIX_COLUMN: shape[:-2] + shape[-1:],
     }.get(layout, shape)
 
 
@@ -234,17 +248,13 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
       by_rows: whether the program gets touched rows.
       shape: the shape of the variable, or of its touched rows.
     """
-    level = level_of(slot.layout, by_rows)
     shape = tuple(shape)
-    if level == ELEMENT:
-        return shape
-    if level == ROW:
-        return shape[:1] + (1,) * (len(shape) - 1)
-    if level == MATRIX_ROW:
-        return shape[:-1] + (1,)
-    if level == MATRIX_COLUMN:
-        return shape[:-2] + (1,) + shape[-1:]
-    return ()
+    return {
+        records.ELEMENT: shape,
+        records.ROW: shape[:1] + (1,) * (len(shape) - 1),
+        records.MATRIX_ROW: shape[:-1] + (1,),
+        records.MATRIX_COLUMN: shape[:-2] + (1,) + shape[-1:],
+    }.get(records.level_of(slot.layout, by_rows), ())
 
 
 def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
@@ -255,9 +265,9 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
       slot: the slot's declaration.
       ids: the touched rows that the program gets; None for all.
     """
-    if slot.layout in (FLAT, FLAT_ROW):
+    if slot.layout in (records.FLAT, records.FLAT_ROW):
         return array.reshape(-1), slice(0, 1) if ids is None else ids
-    return array, ids if ids is not None and slot.layout in (ELEMENT, ROW) else ...
+    return array, ids if ids is not None and slot.layout in (records.ELEMENT, records.ROW) else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
@@ -372,16 +382,3 @@ def started(record: Record, values: Mapping[str, Any]) -> Record:
         if not isinstance(value, (int, float)) or value != recorded:
             starts[name] = value
     return record.with_starts(starts)
-
-
-def program_for(group: Group, is_sparse: bool, name: str) -> Program:
-    """Returns the program for a dense or a sparse gradient of a variable.
-
-    Raises:
-      RecordError: there is none.
-    """
-    program = group.sparse if is_sparse else group.dense
-    if isinstance(program, str):
-        kind = "sparse" if is_sparse else "dense"
-        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
-    return program

@@ -18,8 +18,8 @@ from legacy_opt.programs.operations import INTEGERS, SUMS
 from legacy_opt.recorded.arrays import clipping
 from legacy_opt.recorded.arrays.elementary import FUNCTIONS
 from legacy_opt.recorded.arrays.interpreter import (
+    Update,
     check_gradient,
-    check_slots,
     given_hyperparameters,
     run_function,
     started,
@@ -187,19 +187,22 @@ class JaxOptimizer:
         given = {name: library.array(each) for name, each in inputs.items()}
         if self.record.global_step is not None:
             given["global_step"] = library.cast(state.count, self.record.global_step)
-        if self.record.clipping is not None:
-            grads = self._clipped(library, grads, given[CLIP_NORM])
-        scalars = run_function(library, self.record.before, given)
-        results = []
+        updates = {}  # by positions of parameters
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
             group = self.record.group_of(name, value.shape, value.dtype)
-            if gradient is None or not value.size:
-                results.append(unchanged(value))
-                continue
-            own = {slot: slots[slot][i] for slot in group.slots}
-            check_slots(name, group, value.shape, own, dtype_of)
-            result, own = update(library, group, name, value, gradient, own, scalars)
-            results.append(result)
+            if gradient is not None and value.size:
+                own = {slot: slots[slot][i] for slot in group.slots}
+                updates[i] = Update.of(name, group, value, gradient, own, dtype_of)
+        if self.record.clipping is not None:
+            limits = [given[CLIP_NORM]] * len(updates)
+            clipped = clipping.clipped_by_global_norm(
+                library, self.record, updates.values(), limits
+            )
+            updates = dict(zip(updates, clipped))
+        scalars = run_function(library, self.record.before, given)
+        results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
+        for i, its_update in updates.items():
+            results[i], own = update(library, its_update, scalars)
             for slot, new in own.items():
                 slots[slot][i] = new
         after = run_function(library, self.record.after, given)
@@ -239,13 +242,6 @@ class JaxOptimizer:
             for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
                 arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
         return arrays
-
-    def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
-        """Returns the gradients, multiplied so that their global norm is at most a limit."""
-        given = [each for each in gradients if each is not None]
-        limits = [limit] * len(given)
-        found = iter(clipping.clipped_by_global_norm(library, self.record, given, limits))
-        return [each if each is None else next(found) for each in gradients]
 
 
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:

@@ -28,17 +28,17 @@ import torch
 
 from legacy_opt.recorded.arrays import clipping, in_place
 from legacy_opt.recorded.arrays.interpreter import (
+    Update,
     check_array,
     check_slots,
     given_hyperparameters,
-    program_for,
     run_function,
     started,
     stored_shape,
 )
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
-from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError, Scalar
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch.library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
@@ -268,45 +268,40 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 own = tensor.detach().clone(memory_format=torch.contiguous_format)
                 self.state[parameter][slot_name] = own.to(parameter.device)
 
-    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
+    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter, axes)
         gradient, known = parameter.grad, name or "a parameter"
         check_array(f"{known!r}: the gradient", gradient, parameter.dtype, parameter.shape)
-        slots = self.slots(parameter, name)
-        check_slots(known, group, _shape(parameter, axes), slots)
-        program = program_for(group, gradient.is_sparse, known)
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
             gradient = _Rows.of(gradient, parameter.shape[0])
         else:
             gradient = in_tensorflow(gradient, axes)
-        variable = in_tensorflow(parameter, axes)
-        return _Update(known, group, program, variable, gradient, slots)
+        variable, slots = in_tensorflow(parameter, axes), self.slots(parameter, name)
+        return Update.of(known, group, variable, gradient, slots)
 
     def _clipped(
-        self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
-    ) -> List[List[_Update]]:
+        self, updates: List[List[Update]], given: Sequence[Mapping[str, Any]]
+    ) -> List[List[Update]]:
         """Multiplies all gradients, so that their global norm is at most the limit of a group."""
-        gradients = [each.gradient for group in updates for each in group]
+        flat = [each for group in updates for each in group]
         limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
-        found = iter(clipping.clipped_by_global_norm(self._library, self.record, gradients, limits))
-        return [[each._replace(gradient=next(found)) for each in group] for group in updates]
+        found = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
+        return [[next(found) for _ in group] for group in updates]
 
-    def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
-        _, group, program, variable, gradient, slots = update
-        if not variable.numel():
+    def _apply(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        if not update.variable.numel():
             return
         if self._kernels is not None:
-            self._kernels.update_tensors(*update, scalars)
+            self._kernels.update_tensors(update, scalars)
             # So that autograd knows of the change.
-            torch.autograd.graph.increment_version((variable, *slots.values()))
+            torch.autograd.graph.increment_version((update.variable, *update.slots.values()))
             return
-        ids = None
-        if isinstance(gradient, _Rows):
-            ids, gradient = gradient.summed()
-        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
+        if isinstance(update.gradient, _Rows):
+            update = update._replace(gradient=update.gradient.summed())
+        in_place.updated(self._library, update, scalars)
 
 
 class _Rows(NamedTuple):
@@ -347,17 +342,6 @@ class _Rows(NamedTuple):
         rows, first, inverse = self._distinct()
         sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
         return _Rows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
-
-
-class _Update(NamedTuple):
-    """The update of a parameter: its name, its group, and what else `_apply` needs of it."""
-
-    name: str
-    group: Group
-    program: Program
-    variable: Any
-    gradient: Any
-    slots: Dict[str, Any]
 
 
 def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
