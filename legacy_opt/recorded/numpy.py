@@ -5,21 +5,14 @@ The results have the bits of native kernels (`legacy-opt docs native`), in float
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
-from legacy_opt.recorded.arrays import clipping, in_place
-from legacy_opt.recorded.arrays.interpreter import (
-    Update,
-    check_gradient,
-    given_hyperparameters,
-    run_function,
-    started,
-    stored_shape,
-    whole_step,
-)
+from legacy_opt.recorded.arrays import clipping, in_place, interpreter
+from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 
@@ -147,6 +140,7 @@ def _add_rows(
         sums[position] = flushed(flushed(sums[position], dtype) + value, dtype)
 
 
+@dataclasses.dataclass(eq=False)
 class State:
     """The state of an optimizer; see `NumpyOptimizer`.
 
@@ -156,10 +150,9 @@ class State:
       slots: a dict from names of variables to dicts from names of slots to arrays.
     """
 
-    def __init__(self, global_step: int, shared: Dict[str, Any], slots: Dict[str, Any]) -> None:
-        self.global_step = global_step
-        self.shared = shared
-        self.slots = slots
+    global_step: int
+    shared: Dict[str, Any]
+    slots: Dict[str, Any]
 
 
 class NumpyOptimizer:
@@ -199,9 +192,9 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
-        self.hyperparameters = given_hyperparameters(record, hyperparameters)
+        self.hyperparameters = interpreter.given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
-        start, slots = started(record, self.hyperparameters), {}
+        start, slots = interpreter.started(record, self.hyperparameters), {}
         for name, array in self.variables.items():
             group = start.group_of(name, array.shape, array.dtype)
             slots[name] = {
@@ -238,7 +231,7 @@ class NumpyOptimizer:
             is_sparse, variable = isinstance(gradient, Rows), self.variables[name]
             gradient = Rows(*map(np.asarray, gradient)) if is_sparse else np.asarray(gradient)
             group = self.record.group_of(name, variable.shape, variable.dtype)
-            check_gradient(name, gradient, variable)
+            interpreter.check_gradient(name, gradient, variable)
             if is_sparse:
                 check_ids(name, gradient.ids, variable)
             update = Update.of(name, group, variable, gradient, self.state.slots[name])
@@ -252,14 +245,14 @@ class NumpyOptimizer:
                 )
             for update in updates:
                 self._update(update, scalars)
-            after = run_function(self._library, self.record.after, given)
+            after = interpreter.run_function(self._library, self.record.after, given)
         self.state.shared.update(after)
         self.state.global_step += 1
 
     def _scalars(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """Returns the scalars of this step, and the values from which they are computed."""
         library, record = self._library, self.record
-        numbers = given_hyperparameters(record, self.hyperparameters)
+        numbers = interpreter.given_hyperparameters(record, self.hyperparameters)
         given = {
             name: library.constant(numbers[name], scalar.dtype)
             for name, scalar in record.hyperparameters.items()
@@ -267,10 +260,10 @@ class NumpyOptimizer:
         given.update(self.state.shared)
         if record.global_step is not None:
             # An int32 overflows, as in TensorFlow.
-            step = np.int64(whole_step(self.state.global_step))
+            step = np.int64(interpreter.whole_step(self.state.global_step))
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
-            return run_function(library, record.before, given), given
+            return interpreter.run_function(library, record.before, given), given
 
     def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
         if isinstance(update.gradient, Rows):

@@ -126,9 +126,9 @@ def run(
     hoisted = ctypes.create_string_buffer(table.hoisted_bytes + 64)
     element_slots = [slots[each.name] for each in program.slots]
     row_slots = [slots[each.name] for each in program.row_slots]
-    scalar_slots = _pointers([slots[each.name] for each in program.scalar_slots])
+    scalar_slots = addresses([slots[each.name] for each in program.scalar_slots])
     scalar_values = [np.asarray(scalars[each.name]) for each in program.scalars]
-    table.prepare(_pointers(scalar_values), scalar_slots, hoisted)
+    table.prepare(addresses(scalar_values), scalar_slots, hoisted)
     if program.has_matrices:
         _update_matrices(kernel, value, slots, gradient, hoisted)
     elif rows is None:
@@ -136,11 +136,11 @@ def run(
     else:
         if program.fades:
             for row in sorted(set(range(len(value))) - set(rows)):
-                pointers = _pointers([slot[row] for slot in element_slots])
+                pointers = addresses([slot[row] for slot in element_slots])
                 table.fade(pointers, hoisted, value[row].size)
         for i, row in enumerate(rows):
             if row_slots:
-                table.prepare_row(_pointers([slot[row : row + 1] for slot in row_slots]), hoisted)
+                table.prepare_row(addresses([slot[row : row + 1] for slot in row_slots]), hoisted)
             _update(
                 table,
                 value[row : row + 1],
@@ -155,7 +155,7 @@ def run(
 def _update(
     table: Any, value: np.ndarray, slots: Sequence[np.ndarray], gradient: np.ndarray, hoisted: Any
 ) -> None:
-    arrays = value.ctypes.data, _pointers(slots), gradient.ctypes.data, hoisted
+    arrays = value.ctypes.data, addresses(slots), gradient.ctypes.data, hoisted
     if table.sums:
         sums = np.zeros(table.sums)
         table.reduce(*arrays, value.size, sums.ctypes.data)
@@ -176,7 +176,7 @@ def _update_matrices(
 
     def row_pointers(index: Tuple[int, ...]) -> Tuple[int, Any, int]:
         """Returns pointers to the value, the slots and the gradient of a row."""
-        slot_rows = _pointers([slots[each.name][index] for each in program.slots])
+        slot_rows = addresses([slots[each.name][index] for each in program.slots])
         return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
     all_rows = []  # for each row: its index, its buffer, the buffer of its matrix's columns
@@ -195,7 +195,7 @@ def _update_matrices(
             (program.row_slots, table.after_rows, row_sums, row_buffers),
             (program.column_slots, table.after_columns, column_sums, column_buffer),
         ):
-            pointers = _pointers([slots[each.name][matrix] for each in line_slots])
+            pointers = addresses([slots[each.name][matrix] for each in line_slots])
             function(pointers, sums.ctypes.data, rows, columns, hoisted, buffer.ctypes.data)
         all_rows += [(index, buffer, column_buffer) for index, buffer in zip(indices, row_buffers)]
     if table.sums:
@@ -213,5 +213,8 @@ def _update_matrices(
         table.update_row(*arrays, *buffers, columns)
 
 
-def _pointers(arrays: Sequence[np.ndarray]) -> Any:
-    return (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+def addresses(arrays: Sequence[np.ndarray]) -> Any:
+    """Returns the addresses of arrays, and NULL; the arrays live as long as this object."""
+    found = (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+    found.arrays = arrays
+    return found

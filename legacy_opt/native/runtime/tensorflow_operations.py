@@ -8,7 +8,7 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -77,16 +77,7 @@ def build() -> Path:
 
 
 def compile_file(command: List[str], path_: Path, link_flags: List[str]) -> None:
-    """Compiles an operations library.
-
-    Args:
-      command: the C++ compiler, with the flags for a build of TensorFlow.
-      path_: where the library is stored.
-      link_flags: the flags that link this TensorFlow.
-
-    Raises:
-      NoCompilerError: see `cache.compile_library`.
-    """
+    """Compiles an operations library; see `cache.compile_library`."""
     source = (cache.SOURCES / _SOURCES[0]).read_text()
     cache.compile_library([*command, *_FLAGS], source, ".cc", path_, link_flags)
 
@@ -200,71 +191,40 @@ def update(
     scalars: Sequence[Any],
     gradients: Sequence[Any],
     use_locking: bool,
+    ids: Any = None,
+    all_rows: bool = False,
 ) -> Any:
-    """Updates whole variables with one operation.
+    """Updates whole variables, or rows of one variable, with one operation.
 
     Args:
       library: the operations library.
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
-        followed by its slots.
+        followed by its slots. For rows, there are no names.
       scalars: the values of the scalars of `kernel.program`, in the same order.
-      gradients: one gradient per variable.
+      gradients: one gradient per variable; of a sparse gradient, the values, ``[n, …]``.
       use_locking: whether to lock ref variables. Resource variables are always locked.
-
-    Returns:
-      The operation; None when executing eagerly.
-    """
-    inputs = {"scalars": list(scalars), "gradients": list(gradients)}
-    return _run(library, "legacy_opt_update", kernel, variables, use_locking, inputs)
-
-
-def update_rows(
-    library: Library,
-    kernel: Kernel,
-    variables: Sequence[Any],
-    scalars: Sequence[Any],
-    gradient: Any,
-    ids: Any,
-    use_locking: bool,
-    all_rows: bool = False,
-) -> Any:
-    """Updates rows of one variable by a sparse gradient, in which rows of equal ids are summed.
-
-    Args:
-      library: see `update`.
-      kernel: see `update`.
-      variables: the handles or refs of the variable and its slots.
-      scalars: see `update`.
-      gradient: the values of the sparse gradient, ``[n, …]``.
-      ids: the row numbers, ``[n]``, int32 or int64.
-      use_locking: see `update`.
+      ids: the row numbers of a sparse gradient, in which rows of equal ids are summed: ``[n]``,
+        int32 or int64.
       all_rows: whether all other rows are also updated, with a gradient of zero. If so, `kernel`
         must be the kernel for dense gradients.
 
     Returns:
       The operation; None when executing eagerly.
     """
-    inputs = {"scalars": list(scalars), "gradient": gradient, "ids": ids, "all_rows": all_rows}
-    return _run(library, "legacy_opt_update_rows", kernel, variables, use_locking, inputs)
-
-
-def _run(
-    library: Library,
-    operation: str,
-    kernel: Kernel,
-    variables: Sequence[Any],
-    use_locking: bool,
-    inputs: Dict[str, Any],
-) -> Any:
+    inputs = {"kernel": kernel.key, "scalars": list(scalars), "use_locking": use_locking}
+    operation = "legacy_opt_update"
+    if ids is None:
+        inputs["gradients"] = list(gradients)
+    else:
+        operation += "_rows"
+        inputs.update(gradient=gradients[0], ids=ids, all_rows=all_rows)
     if isinstance(variables[0], str):
         operation, parameter = operation + "_named", "names"
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
         parameter = "variables"
-    inputs[parameter] = list(variables)
-    run = getattr(library.operations, operation)
-    return run(kernel=kernel.key, use_locking=use_locking, **inputs)
+    return getattr(library.operations, operation)(**inputs, **{parameter: list(variables)})
 
 
 def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:

@@ -39,8 +39,8 @@ def updated(
 
     if ids is not None and group.first is not None:
         inputs = read(gradient), read(taken(variable, ids)), {}
-        changed = run_program(library, group.first, {}, *inputs, scalars)
-        variable = written(variable, ids, changed.value)
+        new, _, _ = run_program(library, group.first, {}, *inputs, scalars)
+        variable = written(variable, ids, new)
     if ids is not None and not program.by_rows:
         gradient, ids = written(library.zeros_like(variable), ids, gradient), None
     rows = ... if ids is None else ids
@@ -51,15 +51,15 @@ def updated(
         shapes[name] = shape_in_program(slot, program.by_rows, value.shape)
         old[name] = read(taken(array, place).reshape(shapes[name]), slot.dtype)
     inputs = read(gradient), read(value), old
-    changed = run_program(library, program, group.slots, *inputs, scalars)
-    for name, factor in changed.factors.items():
+    new_value, changed, factors = run_program(library, program, group.slots, *inputs, scalars)
+    for name, factor in factors.items():
         if program.by_rows:
             faded = library.array(slots[name]) * factor
             faded = library.rounded(faded, group.slots[name].dtype)
             slots[name] = written(slots[name], ..., faded)
-    for name, new in changed.slots.items():
+    for name, new in changed.items():
         array, place = part_of(slots[name], group.slots[name], ids)
         shape = array.shape if place is ... else (-1, *array.shape[1:])
         new = library.expanded(new, shapes[name]).reshape(shape)
         slots[name] = written(array, place, new).reshape(slots[name].shape)
-    return written(variable, rows, changed.value), slots
+    return written(variable, rows, new_value), slots

@@ -172,20 +172,6 @@ class Update(NamedTuple):
         return cls(name, group, program, variable, gradient, slots)
 
 
-class Changed(NamedTuple):
-    """The new values of a variable and its slots.
-
-    Attributes:
-      value: the new value of the variable, or of its touched rows.
-      slots: a dict from names of changed slots to their new values, or those of the touched rows.
-      factors: a dict from names of slots to the factors of the rows that are not touched.
-    """
-
-    value: Any
-    slots: Dict[str, Any]
-    factors: Dict[str, Any]
-
-
 def run_program(
     library: Library,
     program: Program,
@@ -194,7 +180,7 @@ def run_program(
     value: Any,
     slots: Mapping[str, Any],
     scalars: Mapping[str, Any],
-) -> Changed:
+) -> Tuple[Any, Dict[str, Any], Dict[str, Any]]:
     """Computes an update.
 
     Args:
@@ -205,6 +191,10 @@ def run_program(
       value: the value of the variable, or of its touched rows.
       slots: a dict from names to values, which can be broadcast to the shape of `value`.
       scalars: the results of `Record.before`.
+
+    Returns:
+      The new value of the variable, or of its touched rows; a dict from names of changed slots to
+      their new values there; a dict from names of slots to factors of the rows not touched.
     """
     inputs = {(records.NUMBER, name): each for name, each in scalars.items()}
     inputs.update({(records.SLOT, name): each for name, each in slots.items()})
@@ -225,7 +215,7 @@ def run_program(
         new_slots[name] = new
         if change.factor is not None:
             factors[name] = result(change.factor)
-    return Changed(result(program.value), new_slots, factors)
+    return result(program.value), new_slots, factors
 
 
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:

@@ -15,16 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS, SUMS
-from legacy_opt.recorded.arrays import clipping
+from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.elementary import FUNCTIONS
-from legacy_opt.recorded.arrays.interpreter import (
-    Update,
-    check_gradient,
-    given_hyperparameters,
-    run_function,
-    started,
-    stored_shape,
-)
+from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
@@ -93,7 +86,7 @@ class JaxOptimizer:
         self.record = record
         self._level = level
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
-        self._numbers = given_hyperparameters(record, hyperparameters, functions=True)
+        self._numbers = interpreter.given_hyperparameters(record, hyperparameters, functions=True)
 
     def init(self, params: Any) -> State:
         """Returns the initial state.
@@ -104,7 +97,7 @@ class JaxOptimizer:
         leaves, tree = leaves_of(params)
         count = jnp.zeros((), dtype_of("int64"))
         values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
-        record = started(self.record, values)
+        record = interpreter.started(self.record, values)
         groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
         names = sorted({name for group in self.record.groups for name in group.slots})
         slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
@@ -199,13 +192,13 @@ class JaxOptimizer:
                 library, self.record, updates.values(), limits
             )
             updates = dict(zip(updates, clipped))
-        scalars = run_function(library, self.record.before, given)
+        scalars = interpreter.run_function(library, self.record.before, given)
         results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
         for i, its_update in updates.items():
             results[i], own = update(library, its_update, scalars)
             for slot, new in own.items():
                 slots[slot][i] = new
-        after = run_function(library, self.record.after, given)
+        after = interpreter.run_function(library, self.record.after, given)
         shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
         new_slots = {name: tree.unflatten(each) for name, each in slots.items()}
         return tree.unflatten(results), State(state.count + 1, hyperparams, shared, new_slots)
@@ -225,7 +218,7 @@ class JaxOptimizer:
             for name in self.record.nonzero
             if not isinstance(values[name], jax.core.Tracer)
         }
-        given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
+        interpreter.given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
         for name, value in values.items():
             is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
             if scalars[name].dtype in INTEGERS and is_float:
@@ -268,7 +261,7 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
         gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
     else:
         gradient = jnp.asarray(gradient)
-    check_gradient(name, gradient, variable)
+    interpreter.check_gradient(name, gradient, variable)
     return gradient.in_range(variable.shape[0]) if isinstance(gradient, Rows) else gradient
 
 

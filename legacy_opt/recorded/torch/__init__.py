@@ -26,13 +26,11 @@ from typing import (
 
 import torch
 
-from legacy_opt.recorded.arrays import clipping, in_place
+from legacy_opt.recorded.arrays import clipping, in_place, interpreter
 from legacy_opt.recorded.arrays.interpreter import (
     Update,
     check_array,
     check_slots,
-    given_hyperparameters,
-    run_function,
     started,
     stored_shape,
 )
@@ -93,7 +91,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
         self._kernels = Kernels(record.dtype) if level == "native" else None
-        values = given_hyperparameters(record, hyperparameters)
+        values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
         defaults = {self._key(name): value for name, value in values.items()}
@@ -101,8 +99,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only its own attributes.
-        state = dict(super().__getstate__(), record=self.record, _library=self._library)
-        return dict(state, _kernels=None if self._kernels is None else self._kernels.fresh())
+        own = {"record": self.record, "_library": self._library, "_kernels": self._kernels}
+        return {**super().__getstate__(), **own}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
@@ -119,7 +117,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         known = {*_RESERVED, *self.record.shared, *map(self._key, self.record.hyperparameters)}
         others = {key: value for key, value in param_group.items() if key not in known}
         values = self._values({**self.defaults, **param_group})
-        given_hyperparameters(self.record, {**values, **others})
+        interpreter.given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         try:
             self._check_and_start(self.param_groups[-1])
@@ -192,10 +190,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if self.record.clipping is not None:
             updates = self._clipped(updates, given)
         for group, its_given, its_updates in zip(self.param_groups, given, updates):
-            scalars = run_function(self._library, self.record.before, its_given)
+            scalars = interpreter.run_function(self._library, self.record.before, its_given)
             for update in its_updates:
                 self._apply(update, scalars)
-            after = run_function(self._library, self.record.after, its_given)
+            after = interpreter.run_function(self._library, self.record.after, its_given)
             for name, value in after.items():
                 group[name].copy_(value)
             group["global_step"].add_(1)
@@ -204,7 +202,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         record = self.record
         fixed = {name: group[name] for name in record.fixed if name in group}
-        given_hyperparameters(record, {**self._values(group), **fixed})
+        interpreter.given_hyperparameters(record, {**self._values(group), **fixed})
         scalars = {**record.hyperparameters, **record.shared}
         dtypes = {name: scalar.dtype for name, scalar in scalars.items()}
         if record.global_step is not None:
