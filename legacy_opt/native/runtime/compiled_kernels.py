@@ -58,16 +58,10 @@ class _Table(ctypes.Structure):
 
 
 class Kernel(NamedTuple):
-    """A compiled program.
-
-    Attributes:
-      program: the `Program`.
-      key: the kernel's key, a hash; see `cache.key_of`.
-      library: the loaded library.
-    """
+    """A compiled program, in a loaded library."""
 
     program: Program
-    key: str
+    key: str  # see `cache.key_of`
     library: ctypes.CDLL
 
     @property
@@ -179,7 +173,7 @@ def _update_matrices(
         slot_rows = addresses([slots[each.name][index] for each in program.slots])
         return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
-    all_rows = []  # for each row: its index, its buffer, the buffer of its matrix's columns
+    all_rows, buffers = [], []  # the arguments of functions for each row; the memory behind them
     for matrix in np.ndindex(value.shape[:-2]):
         row_sums = np.zeros((rows, table.row_sums))
         column_sums = np.zeros((table.column_sums, columns))
@@ -197,20 +191,19 @@ def _update_matrices(
         ):
             pointers = addresses([slots[each.name][matrix] for each in line_slots])
             function(pointers, sums.ctypes.data, rows, columns, hoisted, buffer.ctypes.data)
-        all_rows += [(index, buffer, column_buffer) for index, buffer in zip(indices, row_buffers)]
+        buffers += [row_buffers, column_buffer]
+        for index, buffer in zip(indices, row_buffers):
+            addresses_of_buffers = buffer.ctypes.data, column_buffer.ctypes.data
+            all_rows.append((*row_pointers(index), hoisted, *addresses_of_buffers, columns))
     if table.sums:
         totals = np.zeros(table.sums)
-        for index, row_buffer, column_buffer in all_rows:
+        for arguments in all_rows:
             sums_of_row = np.zeros(table.sums)
-            arrays = row_pointers(index)
-            buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
-            table.reduce_row(*arrays, *buffers, columns, sums_of_row.ctypes.data)
+            table.reduce_row(*arguments, sums_of_row.ctypes.data)
             totals += sums_of_row
         table.after_sums(totals.ctypes.data, value.size, hoisted)
-    for index, row_buffer, column_buffer in all_rows:
-        arrays = row_pointers(index)
-        buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
-        table.update_row(*arrays, *buffers, columns)
+    for arguments in all_rows:
+        table.update_row(*arguments)
 
 
 def addresses(arrays: Sequence[np.ndarray]) -> Any:

@@ -22,15 +22,10 @@ _FLAGS = ["-O2", "-fPIC", "-shared", "-w"]
 
 
 class Library(NamedTuple):
-    """The loaded operations library.
+    """The loaded operations library."""
 
-    Attributes:
-      operations: the module of operations, from `tf.load_op_library`.
-      functions: the same library, with the functions that register kernels.
-    """
-
-    operations: Any
-    functions: ctypes.CDLL
+    operations: Any  # the module, from `tf.load_op_library`
+    functions: ctypes.CDLL  # the same library, with the functions that register kernels
 
 
 _loaded: List[Library] = []  # at most one, because TensorFlow cannot unload operations
@@ -54,11 +49,7 @@ def file_name(build_: Sequence[str]) -> str:
 
 
 def path() -> Path:
-    """Returns the path at which `build` stores the operations library, whether it exists or not.
-
-    Raises:
-      NoCompilerError: see `cache.folder`.
-    """
+    """Returns the path at which `build` stores the operations library, whether it exists or not."""
     return cache.folder() / name()
 
 
@@ -113,11 +104,7 @@ def find() -> Path:
 
 
 def load() -> Library:
-    """Returns the operations library of this TensorFlow.
-
-    Raises:
-      UnsupportedError: see `find`.
-    """
+    """Returns the operations library of this TensorFlow. Raises an UnsupportedError as `find`."""
     if not _loaded:
         _loaded.append(load_file(find()))
     return _loaded[0]

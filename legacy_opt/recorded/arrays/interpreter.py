@@ -140,23 +140,14 @@ def run_function(library: Library, function: Function, given: Mapping[str, Any])
 
 
 class Update(NamedTuple):
-    """The update of a variable in a step.
+    """The update of a variable in a step."""
 
-    Attributes:
-      name: the name of the variable, for messages.
-      group: its group in the record.
-      program: one of the group's programs, for this kind of gradient.
-      variable: the variable.
-      gradient: an array of the variable's shape, or a named tuple of ids and values of rows.
-      slots: a dict from names to slots as they are stored.
-    """
-
-    name: str
+    name: str  # of the variable, for messages
     group: Group
-    program: Program
+    program: Program  # of the group, for this kind of gradient
     variable: Any
-    gradient: Any
-    slots: Mapping[str, Any]
+    gradient: Any  # an array of the variable's shape, or a named tuple of ids and values of rows
+    slots: Mapping[str, Any]  # as they are stored
 
     @classmethod
     def of(

@@ -188,21 +188,13 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
 
 @dataclasses.dataclass(eq=False)
 class _Rule:
-    """The rule of an optimizer; subclasses run it on a backend.
-
-    Attributes:
-      record: the record.
-      level: "exact" or "fast".
-      hyperparameters: a dict from names to numbers, without the learning rate.
-      tables: the paths of tables.
-      slots: a dict from paths of variables to dicts from names to variables of Keras.
-      shared: a dict from names to variables of Keras.
-    """
+    """The rule of an optimizer; subclasses run it on a backend."""
 
     record: Record
     level: str
-    hyperparameters: Mapping[str, Any]
-    tables: Sequence[str]
+    hyperparameters: Mapping[str, Any]  # without the learning rate
+    tables: Sequence[str]  # their paths
+    # Variables of Keras: of each path the slots by names, and the shared variables by names.
     slots: Dict[str, Dict[str, Any]] = dataclasses.field(default_factory=dict)
     shared: Dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -27,13 +27,7 @@ from typing import (
 import torch
 
 from legacy_opt.recorded.arrays import clipping, in_place, interpreter
-from legacy_opt.recorded.arrays.interpreter import (
-    Update,
-    check_array,
-    check_slots,
-    started,
-    stored_shape,
-)
+from legacy_opt.recorded.arrays.interpreter import Update, check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
@@ -145,7 +139,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _starts(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the step and the shared variables with which a parameter group begins."""
         first = self.param_groups[0]
-        own, of_first = (started(self.record, self._values(each)).shared for each in (group, first))
+        values = map(self._values, (group, first))
+        own, of_first = (interpreter.started(self.record, each).shared for each in values)
         if first.get("global_step", 0) > 0:
             if own != of_first:
                 raise RecordError(
@@ -228,7 +223,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 if each is parameter
             ]
             name, shape = name or its_name or "a parameter", _shape(parameter, axes)
-            group = started(self.record, values).group_of(name, shape)
+            group = interpreter.started(self.record, values).group_of(name, shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, shape),
