@@ -130,28 +130,16 @@ def load_file(library_path: Path) -> Library:
     return Library(operations, functions)
 
 
-def check_server(library: Library, key: str, device: str, target: Optional[str]) -> None:
-    """Checks that another process has the operations library and a kernel.
-
-    The result of the check is cached for each process and kernel.
+@functools.lru_cache(maxsize=None)
+def missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
+    """Returns what another process lacks to run a kernel, or an empty string.
 
     Args:
-      library: the operations library of this process.
+      operations: the operations of this process.
       key: the kernel's key.
-      device: a device of the other process.
+      process: the other process, such as "/job:ps/task:0".
       target: the target of sessions that can run operations in the other process.
-
-    Raises:
-      UnsupportedError: the other process lacks the operations library or the kernel.
     """
-    reason = _missing_in_process(library.operations, key, device.partition("/device:")[0], target)
-    if reason:
-        raise UnsupportedError(reason)
-
-
-@functools.lru_cache(maxsize=None)
-def _missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
-    """Returns what the process lacks, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):

@@ -126,8 +126,11 @@ def check_place(name: str, device: Optional[str]) -> None:
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if device and _is_remote(device):
-        library, target = tensorflow_operations.load(), settings.current().target
-        tensorflow_operations.check_server(library, kernel.key, device, target)
+        place = device.partition("/device:")[0], settings.current().target
+        operations = tensorflow_operations.load().operations
+        reason = tensorflow_operations.missing_in_process(operations, kernel.key, *place)
+        if reason:
+            raise UnsupportedError(reason)
 
 
 def _is_remote(device: str) -> bool:
