@@ -29,14 +29,13 @@ from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, probe_in_child, standalone, tensorflow_operations
-from legacy_opt.native.updates import norms
+from legacy_opt.native.updates import kernel_choice, norms
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
-from legacy_opt.programs import optimizers
 from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
-from legacy_opt.recorded.traced import traced_program
+from legacy_opt.recorded.records import inputs_of
 
 THIS_MACHINE = platform.machine()
 OLD_GLIBC = Path(__file__).with_name("old_glibc.h")
@@ -98,7 +97,8 @@ def of_average(dtype):
         optimizer = legacy_opt.MovingAverageOptimizer(inner)
         formulas = AverageFormulas(optimizer, tf.constant(0.1))
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
-        return emit(formulas.formula_of(variable, sparse=False).program())
+        formula = formulas.formula_of(variable, sparse=False)
+        return emit(formula.program(), formula.slots)
 
 
 def sources():
@@ -116,7 +116,7 @@ def sources():
     for make, (dtype, sparse, shape, products) in itertools.product(made_optimizers(), kinds):
         change = functools.partial(scaled, products)
         with contextlib.suppress(UnsupportedError, WrongTypeError):
-            yield optimizers.source_of(make, dtype, sparse, shape, change)
+            yield kernel_choice.source_of(make, dtype, sparse, shape, change)
     for make, dtype in itertools.product(made_optimizers(), ("float32", "float64")):
         with contextlib.suppress(recorded.RecordError, UnsupportedError, WrongTypeError):
             yield from of_records(make, dtype)
@@ -132,7 +132,7 @@ def of_records(make, dtype):
         record = recorded.record(make(), {"w": [2, 2]}, dtype)
     for group in record.groups:
         for program, slots in programs_of(group):
-            yield emit(traced_program(program, slots, dtype))
+            yield emit(program, inputs_of(slots, program.by_rows))
 
 
 def compile_kernels(found, folder, command, machine):

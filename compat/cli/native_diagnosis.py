@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from legacy_opt.native import settings
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.updates import kernel_choice
 from legacy_opt.optimizers import catalogue
 from legacy_opt.programs import optimizers
 from legacy_opt.programs.program import UnsupportedError
@@ -100,4 +101,4 @@ def sources(cls: type) -> List[str]:
       UnsupportedError: one of the two kernels cannot be generated.
     """
     make = functools.partial(made, cls)
-    return [optimizers.source_of(make, tf.float32, sparse) for sparse in (False, True)]
+    return [kernel_choice.source_of(make, tf.float32, sparse) for sparse in (False, True)]

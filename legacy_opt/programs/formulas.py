@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import (
     Any,
     Callable,
     Dict,
-    Iterator,
     List,
     Mapping,
     NamedTuple,
@@ -19,20 +17,12 @@ from typing import (
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.hyperparameters import wide_dtype
-from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
-from legacy_opt.core.update import Addition, Fading
-from legacy_opt.native.compiler.emit import emit
-from legacy_opt.programs.attributes import values_of, without_eager_tensors
+from legacy_opt.programs.attributes import values_of
 from legacy_opt.programs.matrix_axes import axes_of
 from legacy_opt.programs.program import (
-    ADD,
-    ASSIGN,
     ELEMENT,
-    FADE,
     GRADIENT,
     MATRIX_COLUMN,
     MATRIX_ROW,
@@ -43,6 +33,7 @@ from legacy_opt.programs.program import (
     Program,
     UnsupportedError,
 )
+from legacy_opt.programs.scalars import Given
 from legacy_opt.programs.trace import Results, trace
 
 Tensors = Dict[str, Tensor]  # by the name of a slot or scalar
@@ -85,12 +76,18 @@ class Formula(NamedTuple):
     layouts: Mapping[str, Slot] = {}
     dependencies: Optional[Dependencies] = None
 
+    @property
+    def slots(self) -> List[Input]:
+        """The slots among the inputs."""
+        return [each for each in self.inputs if each.is_slot]
+
     def program(self) -> Program:
         """Traces the function. Raises an UnsupportedError if it cannot be compiled."""
-        program = trace(self.inputs, self.shape, self.function)
+        program = trace(self.inputs, self.shape, self.function, self.by_rows)
         if self.by_rows and self.shape is not None:
-            with_some_rows = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
-            if emit(with_some_rows) != emit(program):
+            some_rows = [SOME_ROWS, *self.shape[1:]]
+            with_some_rows = trace(self.inputs, some_rows, self.function, self.by_rows)
+            if repr(with_some_rows) != repr(program):  # as texts, because NaN does not equal NaN
                 raise UnsupportedError("the rule depends on the number of touched rows")
         if self.by_rows and program.needs_all_elements:
             raise UnsupportedError(
@@ -184,6 +181,23 @@ class Formulas:
         """
         raise NotImplementedError
 
+    def given(self) -> Given:
+        """Returns the scalars from which records compute those of a training step.
+
+        Raises:
+          UnsupportedError: they are not known.
+        """
+        raise UnsupportedError(f"{type(self).__name__} have no record")
+
+    def before(self, given: Tensors, dtype: DType) -> Tensors:
+        """Computes the result of `scalars` from the `given` scalars."""
+        raise NotImplementedError
+
+    def after(self, given: Tensors) -> Tensors:
+        """Computes the new values of the shared variables after a training step."""
+        del given
+        return {}
+
     def formula_of(self, variable: Variable, sparse: bool) -> Formula:
         """Returns the formula of a variable.
 
@@ -254,93 +268,6 @@ class ChangedFormulas(Formulas):
         return self.base.function(variable, sparse)
 
 
-class RuleFormulas(Formulas):
-    """The formulas of a `RuleOptimizer`."""
-
-    def __init__(self, optimizer: V1Optimizer) -> None:
-        super().__init__(optimizer)
-        self._known_inputs: Dict[DType, Any] = {}
-
-    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        return self.optimizer.slot_layouts(variable)
-
-    def needs_whole_tensor(self, variable: Variable) -> bool:
-        return self.optimizer.needs_whole_tensor(variable)
-
-    def _scalars(self, dtype: DType) -> Tensors:
-        return self._inputs(dtype).scalars()
-
-    def _inputs(self, dtype: DType) -> Any:
-        if dtype not in self._known_inputs:
-            dtypes = dict.fromkeys([dtype, wide_dtype(dtype)])
-            self._known_inputs[dtype] = self.optimizer._inputs(dtypes)
-        return self._known_inputs[dtype]
-
-    def inputs_from(self, given: Mapping[str, Tensor], dtype: DType) -> Any:
-        """Returns the `Inputs` of a training step with other scalars.
-
-        Args:
-          given: a dict from the names of hyperparameters, shared variables and "global_step" to
-            tensors.
-          dtype: the dtype of the variables.
-        """
-        optimizer, before = self.optimizer, self.optimizer._rule_step
-        global_step = given.get("global_step")
-        if global_step is None and before.global_step is not None:  # a number: it does not change
-            global_step = tf.convert_to_tensor(optimizer.global_step_variable())
-        tensors = {name: given[name] for name in before.tensors}
-        step = before._replace(tensors=tensors, global_step=global_step, once={})
-        optimizer._rule_step = step
-        try:
-            optimizer._rule_step = step._replace(once=optimizer._once_per_step())
-            inputs = optimizer._inputs(dict.fromkeys([dtype, wide_dtype(dtype)]), non_slots=False)
-        finally:
-            optimizer._rule_step = before
-        return inputs._replace(non_slots={name: given[name] for name in optimizer.non_slots()})
-
-    def step_from(self, given: Mapping[str, Tensor], dtype: DType) -> Any:
-        """Returns a scope in which hyperparameters are computed from other scalars.
-
-        The arguments are those of `inputs_from`.
-        """
-        return _step_with_inputs(self.optimizer, self.inputs_from(given, dtype))
-
-    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        optimizer = self.optimizer
-        name = type(optimizer).__name__
-        inputs = self._inputs(variable.dtype.base_dtype)
-        try:
-            rule = optimizer.pure_rule(variable, sparse)
-        except NotImplementedError as error:
-            raise UnsupportedError(str(error)) from None
-
-        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
-            step = _step_with_inputs(optimizer, inputs.replaced(scalars))
-            with step, without_eager_tensors(optimizer):
-                hyper = optimizer.hyper_for(variable)
-                result = rule(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
-            change, changes = checked_results(result, value, slots, variable, name)
-            slot_changes = {
-                slot: _how_and_values(each)
-                for slot, each in changes.items()
-                if each is not slots[slot]
-            }
-            return Results(change, slot_changes)
-
-        return update
-
-
-@contextlib.contextmanager
-def _step_with_inputs(optimizer: V1Optimizer, inputs: Any) -> Iterator[None]:
-    """Scope in which an optimizer computes its hyperparameters from `inputs`."""
-    before = optimizer._rule_step
-    optimizer._rule_step = before.with_inputs(inputs)
-    try:
-        yield
-    finally:
-        optimizer._rule_step = before
-
-
 class NoFormulas(Formulas):
     """The formulas of an optimizer that has none, and so no kernels.
 
@@ -368,7 +295,7 @@ def _shape(variable: Variable, by_rows: bool) -> Optional[List[Optional[int]]]:
     return [None, *shape.as_list()[1:]] if by_rows else shape.as_list()
 
 
-def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
+def level_of(layout: Any, variable: Any, by_rows: bool) -> str:
     """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
 
     Args:
@@ -404,12 +331,3 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
         ):
             return level
     raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
-
-
-def _how_and_values(change: Any) -> Tuple[str, Any, Any]:
-    """Converts a change of a slot, as rules return it, to an item of `Results.changes`."""
-    if isinstance(change, Addition):
-        return ADD, change.value, None
-    if isinstance(change, Fading):
-        return FADE, change.value, change.factor
-    return ASSIGN, change, None

@@ -15,12 +15,13 @@ from legacy_opt.programs.program import (
     MATRIX_ROW,
     SCALAR,
     UnsupportedError,
+    highest,
 )
 
 Axes = Tuple[Optional[int], ...]
 
 
-def axes_of(level: int, rank: int) -> Tuple[int, ...]:
+def axes_of(level: str, rank: int) -> Tuple[int, ...]:
     """Returns the axes of an input with this level; `rank` is the rank of the variable."""
     stack = tuple(range(rank - 2))
     return {
@@ -32,7 +33,7 @@ def axes_of(level: int, rank: int) -> Tuple[int, ...]:
     }[level]
 
 
-def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
+def level_of(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
     """Returns the level of a tensor with these axes; None if no level has them.
 
     Args:
@@ -44,7 +45,7 @@ def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
     """
     variable_axes = {axis for axis in axes if axis is not None}
     if not variable_axes:
-        return max(levels)
+        return highest(levels)
     for level in (MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT):
         if variable_axes == set(axes_of(level, rank)):
             return level

@@ -1,62 +1,180 @@
-"""The operations of recorded rules, with the numbers of their operands and their dtypes."""
+"""The operations of programs: one row for each, which kernels, records and all targets read.
+
+A new operation is a row here, and numbers in tests/recorded/test_operations.py, which computes each
+row on every target.
+"""
 
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple, Optional, Sequence
+import functools
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+
+from legacy_opt.programs import elementary
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64")
-DTYPES = (*FLOATS, *INTEGERS, "bool")
+NUMBERS = (*FLOATS, *INTEGERS)
+DTYPES = (*NUMBERS, "bool")
+HALF = ("bfloat16", "float16")  # records have no values of these dtypes
+KERNEL_DTYPES = (*DTYPES, *HALF)
 
-# Operations that reduce several values to one.
+# Operations that reduce several values to one. The values are all elements of a variable, the
+# elements of a row or column of a matrix, or the values of all rows of a matrix.
 SUMS = ("Sum", "Mean")
+
+# Whether the quotient of integers, rounded down, is less than C's quotient, rounded towards 0.
+_FLOOR_IS_LESS = "(({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))"
 
 
 class Operation(NamedTuple):
-    """What is allowed for an operation.
+    """An operation.
 
     Attributes:
       operands: the number of operands; None means at least one.
-      dtype_of_result: a function that takes the operands' dtypes, and returns the dtype of the
-        result; None if the dtypes are not allowed, and "any" if any dtype is allowed.
+      dtypes: the dtypes of the operands, which are equal. If these are `FLOATS`, the operands may
+        also be `HALF` in kernels.
+      code: the C expression, in which {0}, {1}, … are the operands, {type} is the C type of the
+        result and {f} is the suffix of C functions ("f" for float, empty for double); or a function
+        that takes the operands and two keyword arguments, `rounded` (a function that rounds an
+        expression to the dtype) and `f`; or None if `native.compiler.expressions` writes it.
+      meaning: a function that computes the operation with the arrays of any library. Its arguments
+        are a `recorded.arrays.interpreter.Computation` and the operands. None if the interpreter
+        itself computes it.
+      rounds: whether the result is rounded.
+      result: the dtype of the result: "same" as that of the operands, "bool", or "any".
+      integer_code: for a division, the C expression for integers, and that for the divisor -1. On
+        x86-64, the processor raises an error if it divides the lowest integer by -1.
+      function: for an elementary function, its formula in float64, which rounds once at the end;
+        `meaning` is None.
+      fast: the name of this function in PyTorch and in JAX.
     """
 
     operands: Optional[int]
-    dtype_of_result: Callable[[Sequence[str]], Optional[str]]
+    dtypes: Sequence[str]
+    code: Union[str, Callable[..., str], None]
+    meaning: Optional[Callable[..., Any]]
+    rounds: bool = False
+    result: str = "same"
+    integer_code: Optional[Tuple[str, str]] = None
+    function: Optional[Callable[..., Any]] = None
+    fast: str = ""
+
+    def dtype_of_result(self, dtypes: Sequence[str]) -> Optional[str]:
+        """Returns the dtype of the result; None if the operands cannot have these dtypes."""
+        if self.result == "any":
+            return "any"
+        if self is OPERATIONS["Select"]:
+            return dtypes[1] if dtypes[0] == "bool" and dtypes[1] == dtypes[2] else None
+        if len(set(dtypes)) > 1 or dtypes[0] not in self.dtypes:
+            return None
+        return "bool" if self.result == "bool" else dtypes[0]
 
 
-def _same(allowed: Sequence[str]) -> Callable[[Sequence[str]], Optional[str]]:
-    def dtype_of_result(dtypes):
-        is_allowed = len(set(dtypes)) == 1 and dtypes[0] in allowed
-        return dtypes[0] if is_allowed else None
-
-    return dtype_of_result
+def _maximum(do: Any, a: Any, b: Any) -> Any:
+    return do.where(a != a, a, do.where(b != b, b, do.where(a < b, b, a)))
 
 
-def _comparison(dtypes):
-    return "bool" if len(set(dtypes)) == 1 else None
+def _minimum(do: Any, a: Any, b: Any) -> Any:
+    return do.where(a != a, a, do.where(b != b, b, do.where(b < a, b, a)))
 
 
-def _choice(dtypes):
-    return dtypes[1] if dtypes[0] == "bool" and dtypes[1] == dtypes[2] else None
+def _sign(do: Any, a: Any) -> Any:
+    one, zero = do.number(1), do.number(0)
+    return do.where(a != a, a, do.where(a > 0, one, do.where(a < 0, -one, zero)))
 
 
-def _table() -> Dict[str, Operation]:
-    numbers = (*FLOATS, *INTEGERS)
-    table = {"Cast": Operation(1, lambda dtypes: "any"), "Select": Operation(3, _choice)}
-    for dtypes, counts in (
-        (numbers, {"Abs": 1, "AddN": None, "Add": 2, "Maximum": 2, "Minimum": 2, "Mul": 2}),
-        (numbers, {"Neg": 1, "Square": 1, "SquaredDifference": 2, "Sub": 2}),
-        (INTEGERS, {"FloorDiv": 2, "FloorMod": 2}),
-        (("bool",), {"LogicalAnd": 2, "LogicalNot": 1, "LogicalOr": 2}),
-        (FLOATS, {"ClipByValue": 3, "DivNoNan": 2, "Exp": 1, "Expm1": 1, "Log": 1, "Log1p": 1}),
-        (FLOATS, {"Mean": 1, "Pow": 2, "RealDiv": 2, "Reciprocal": 1, "Rsqrt": 1, "Sigmoid": 1}),
-        (FLOATS, {"Sign": 1, "SoftplusGrad": 2, "Sqrt": 1, "Sum": 1, "Tanh": 1}),
-    ):
-        table.update((name, Operation(count, _same(dtypes))) for name, count in counts.items())
-    for name in "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual":
-        table[name] = Operation(2, _comparison)
-    return table
+def _of_difference(a: str, b: str, rounded: Callable[[str], str], f: str) -> str:
+    del f
+    difference = rounded(f"{a} - {b}")
+    return f"({difference}) * ({difference})"
 
 
-TABLE = _table()
+def _softplus_grad(a: str, b: str, rounded: Callable[[str], str], f: str) -> str:
+    # TensorFlow's formula: gradients / (exp(-features) + 1)
+    exp = rounded(f"lo_exp{f}(-{b})")
+    return f"{a} / ({rounded(f'{exp} + 1')})"
+
+
+def _comparison(operator: str, meaning: Callable[..., Any]) -> Operation:
+    return Operation(2, DTYPES, f"{{0}} {operator} {{1}}", meaning, result="bool")
+
+
+def _function(operands: int, code: str, function: Callable[..., Any], fast: str) -> Operation:
+    return Operation(operands, FLOATS, code, None, True, function=function, fast=fast)
+
+
+_exact = functools.partial(Operation, rounds=False)
+_rounded = functools.partial(Operation, rounds=True)
+OPERATIONS: Dict[str, Operation] = {
+    "Abs": _exact(  # -0.0 + 0 is 0.0
+        *(1, NUMBERS, "{0} < 0 ? -{0} : {0} + 0"),
+        lambda do, a: do.where(a < 0, -a, a + do.number(0)),
+    ),
+    "Add": _rounded(2, NUMBERS, "{0} + {1}", lambda do, a, b: a + b),
+    "AddN": _rounded(
+        *(None, NUMBERS, lambda *operands, **_: " + ".join(operands)),
+        lambda do, *operands: functools.reduce(functools.partial(do, "Add"), operands),
+    ),
+    "Cast": _exact(1, DTYPES, None, None, result="any"),
+    "ClipByValue": _exact(
+        *(3, FLOATS, "LO_MINIMUM(LO_MAXIMUM({0}, {1}), {2})"),
+        lambda do, a, b, c: _minimum(do, _maximum(do, a, b), c),
+    ),
+    "DivNoNan": _rounded(
+        *(2, FLOATS, "{1} == 0 ? 0 : {0} / {1}"),
+        lambda do, a, b: do.where(b == do.number(0), do.number(0), a / b),
+    ),
+    "Equal": _comparison("==", lambda do, a, b: a == b),
+    "Exp": _function(1, "lo_exp{f}({0})", elementary.exp, "exp"),
+    "Expm1": _function(1, "lo_expm1{f}({0})", elementary.expm1, "expm1"),
+    "FloorDiv": _exact(
+        *(2, INTEGERS, None, lambda do, a, b: a // b),
+        integer_code=("{0} / {1} - " + _FLOOR_IS_LESS, "-{0}"),
+    ),
+    "FloorMod": _exact(
+        *(2, INTEGERS, None, lambda do, a, b: a % b),
+        integer_code=("{0} % {1} + (" + _FLOOR_IS_LESS + " ? {1} : 0)", "0"),
+    ),
+    "Greater": _comparison(">", lambda do, a, b: a > b),
+    "GreaterEqual": _comparison(">=", lambda do, a, b: a >= b),
+    "Less": _comparison("<", lambda do, a, b: a < b),
+    "LessEqual": _comparison("<=", lambda do, a, b: a <= b),
+    "Log": _function(1, "lo_log{f}({0})", elementary.log, "log"),
+    "Log1p": _function(1, "lo_log1p{f}({0})", elementary.log1p, "log1p"),
+    "LogicalAnd": _exact(2, ("bool",), "{0} & {1}", lambda do, a, b: a & b),
+    "LogicalNot": _exact(1, ("bool",), "!{0}", lambda do, a: a == do.number(False)),
+    "LogicalOr": _exact(2, ("bool",), "{0} | {1}", lambda do, a, b: a | b),
+    "Maximum": _exact(2, NUMBERS, "LO_MAXIMUM({0}, {1})", _maximum),
+    "Mean": _rounded(1, FLOATS, None, None),
+    "Minimum": _exact(2, NUMBERS, "LO_MINIMUM({0}, {1})", _minimum),
+    "Mul": _rounded(2, NUMBERS, "{0} * {1}", lambda do, a, b: a * b),
+    "Neg": _exact(1, NUMBERS, "-{0}", lambda do, a: -a),
+    "NotEqual": _comparison("!=", lambda do, a, b: a != b),
+    "Pow": _function(2, "lo_pow{f}({0}, {1})", elementary.power, "pow"),
+    "RealDiv": _rounded(
+        *(2, FLOATS, "{0} / {1}", lambda do, a, b: a / b), integer_code=("{0} / {1}", "-{0}")
+    ),
+    "Reciprocal": _rounded(1, FLOATS, "1 / {0}", lambda do, a: do.number(1) / a),
+    "Rsqrt": _rounded(
+        *(1, FLOATS, "1 / __builtin_sqrt{f}({0})"),
+        lambda do, a: do("Reciprocal", do("Sqrt", a)),
+    ),
+    "Select": _exact(3, DTYPES, "{0} ? {1} : {2}", lambda do, a, b, c: do.where(a, b, c)),
+    "Sigmoid": _function(1, "lo_sigmoid{f}({0})", elementary.sigmoid, "sigmoid"),
+    "Sign": _exact(1, FLOATS, "{0} != {0} ? {0} : ({type})(({0} > 0) - ({0} < 0))", _sign),
+    "SoftplusGrad": _rounded(
+        *(2, FLOATS, _softplus_grad),
+        lambda do, a, b: do("RealDiv", a, do("Add", do("Exp", do("Neg", b)), 1)),
+    ),
+    "Sqrt": _rounded(1, FLOATS, "__builtin_sqrt{f}({0})", lambda do, a: do.library.sqrt(a)),
+    "Square": _rounded(1, NUMBERS, "{0} * {0}", lambda do, a: a * a),
+    "SquaredDifference": _rounded(
+        *(2, NUMBERS, _of_difference), lambda do, a, b: do("Square", do("Sub", a, b))
+    ),
+    "Sub": _rounded(2, NUMBERS, "{0} - {1}", lambda do, a, b: a - b),
+    "Sum": _rounded(1, FLOATS, None, None),
+    "Tanh": _function(1, "lo_tanh{f}({0})", elementary.tanh, "tanh"),
+}
+COMPARISONS = [name for name, each in OPERATIONS.items() if each.result == "bool"]
+# Operations that targets compute in float64.
+WIDE = [*SUMS, "SoftplusGrad", *(name for name, each in OPERATIONS.items() if each.function)]

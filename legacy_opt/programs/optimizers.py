@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
-
-import tensorflow as tf
+from typing import Any, Sequence
 
 from legacy_opt.core.contract import UPDATE_METHODS
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
-from legacy_opt.native.compiler.emit import emit
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.optimizers.decoupled_weight_decay import DecoupledWeightDecayExtension
-from legacy_opt.programs.formulas import Formulas, NoFormulas, RuleFormulas
+from legacy_opt.programs.formulas import Formulas, NoFormulas
+from legacy_opt.programs.rules import RuleFormulas
 from legacy_opt.programs.stock import StockFormulas
 from legacy_opt.programs.weight_decay import DecayedFormulas
 
@@ -57,32 +55,3 @@ def overrides_updates(optimizer: Any, base: type) -> bool:
 def _updating_class(classes: Sequence[type]) -> type:
     methods = (*UPDATE_METHODS, "_apply_sparse_shared")  # the last is in Adam only
     return stock_rules.updating_class(classes, methods)
-
-
-def source_of(
-    make: Callable[[], Any],
-    dtype: Any,
-    sparse: bool,
-    shape: Sequence[int] = (2, 2),
-    change: Callable[[Formulas], Formulas] = lambda formulas: formulas,
-) -> str:
-    """Returns the C source of the kernel with which an optimizer updates a variable.
-
-    Args:
-      make: a function that creates an optimizer. It is called in a new graph with a global step.
-      dtype: the dtype of the variable.
-      sparse: whether the gradient is sparse.
-      shape: the shape of the variable. The variable's name is "w".
-      change: a function that takes the optimizer's formulas and returns the formulas to compile.
-
-    Raises:
-      UnsupportedError: there is no kernel.
-      WrongTypeError: the optimizer cannot train variables of this dtype.
-    """
-    with tf.Graph().as_default():
-        tf.compat.v1.train.get_or_create_global_step()
-        optimizer = make()
-        variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
-        optimizer._create_slots([variable])
-        optimizer._prepare()
-        return emit(change(formulas_of(optimizer)).formula_of(variable, sparse).program())

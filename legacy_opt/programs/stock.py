@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Callable, Dict
+
+import tensorflow as tf
 
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.optimizers.stock_rules import StockRule, hyper_of, scalars_of
 from legacy_opt.programs.formulas import Formulas, Tensors
 from legacy_opt.programs.program import ASSIGN, UnsupportedError
+from legacy_opt.programs.scalars import Given, evaluated
 from legacy_opt.programs.trace import Results
+
+_POWERS = ("beta1_power", "beta2_power")
 
 
 class StockFormulas(Formulas):
@@ -36,6 +42,29 @@ class StockFormulas(Formulas):
 
     def _scalars(self, dtype: DType) -> Tensors:
         return scalars_of(self.rule, self.optimizer)
+
+    def given(self) -> Given:
+        hyperparameters, global_step = {}, None
+        for name, tensor in self.scalars(tf.float32).items():
+            if name == "global_step":
+                global_step = tensor.dtype.base_dtype.name
+            elif name not in _POWERS:
+                attributes = self.rule.tensors[name]
+                last = attributes if isinstance(attributes, str) else attributes[-1]
+                value = re.sub("_tensor$|_t$", "", last)
+                hyperparameters[name] = tensor, evaluated(tensor), value
+        powers = self.optimizer._get_beta_accumulators() if self.rule.powers else ()
+        return Given(hyperparameters, dict(zip(_POWERS, powers)), global_step)
+
+    def before(self, given: Tensors, dtype: DType) -> Tensors:
+        scalars = {name: given[name] for name in self.scalars(dtype)}
+        if "global_step" in scalars:  # AdagradDA counts the step that it does
+            scalars["global_step"] += 1
+        return scalars
+
+    def after(self, given: Tensors) -> Tensors:
+        betas = ("beta1", "beta2") if self.rule.powers else ()
+        return {f"{beta}_power": given[f"{beta}_power"] * given[beta] for beta in betas}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         why_refused = self.rule.refused(self.optimizer)

@@ -8,26 +8,26 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core.types import Operation, Tensor
-from legacy_opt.native.compiler.expressions import DTYPES, ELEMENTWISE
 from legacy_opt.programs import matrix_axes
+from legacy_opt.programs.operations import KERNEL_DTYPES, OPERATIONS, SUMS
 from legacy_opt.programs.program import (
     ELEMENT,
     FADE,
     LINES,
     MATRIX,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
     ROW,
     SCALAR,
-    SUMS,
+    SUMS_OF_LEVELS,
     VALUE,
     Change,
+    Function,
     Input,
     Node,
     Program,
     UnsupportedError,
     check,
-    program_from,
+    highest,
+    stage_of,
 )
 
 # Operations that return their inputs. IdentityN is that of functions with a gradient of their own.
@@ -42,9 +42,6 @@ _NAMES = {
     "Inv": "Reciprocal",
     "SelectV2": "Select",
 }
-
-# Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
-_SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
 
 
 class Results(NamedTuple):
@@ -70,6 +67,7 @@ def trace(
     inputs: List[Input],
     shape: Optional[Sequence[Optional[int]]],
     rule: Callable[[Dict[Input, Any]], Results],
+    by_rows: bool = False,
 ) -> Program:
     """Calls a rule with placeholders, and reads the operations that it creates.
 
@@ -79,6 +77,7 @@ def trace(
         lengths are None; None if the rank is unknown. A rule may read the shape in Python.
       rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
         is called in a new graph.
+      by_rows: whether the rule gets only the rows that a sparse gradient touches.
 
     Raises:
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
@@ -89,7 +88,7 @@ def trace(
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
         (value,) = [tensor for each, tensor in tensors.items() if each.name == VALUE]
-        slot_dtypes = {each.name: each.dtype for each in inputs if each.is_slot}
+        slots = {each.name: each for each in inputs if each.is_slot}
         try:
             results = rule(tensors)
         except Exception as error:  # whatever the rule's own code raises
@@ -97,26 +96,24 @@ def trace(
             raise UnsupportedError(f"the rule cannot be traced in a new graph: {text}") from error
         new_value = reader.read(results.new_value(value))
         changes = {
-            name: reader.change(how, tf.convert_to_tensor(change, slot_dtypes[name]), factor)
+            name: reader.change(how, tf.convert_to_tensor(change, slots[name].dtype), factor)
             for name, (how, change, factor) in results.changes.items()
         }
-    program = reader.program(inputs, new_value, changes)
-    check(program)
+    changes = dict(sorted(changes.items()))
+    program = Program(by_rows, tuple(reader.nodes), new_value, changes).pruned()
+    check(program, slots.values())
     return program
 
 
 def trace_scalars(
     dtypes: Mapping[str, str], function: Callable[[Dict[str, Tensor]], Mapping[str, Tensor]]
-) -> Tuple[List[Node], Dict[str, Node]]:
+) -> Function:
     """Calls a function of scalars with placeholders, and reads the operations that it creates.
 
     Args:
       dtypes: a dict from names of scalars to their dtypes.
       function: a function that takes a dict from names to tensors, and returns such a dict. It is
         called in a new graph.
-
-    Returns:
-      All nodes, each after its inputs, and a dict from names of results to nodes.
 
     Raises:
       UnsupportedError: see `trace`.
@@ -127,24 +124,21 @@ def trace_scalars(
             name: reader.placeholder(Input(name, SCALAR, dtype)) for name, dtype in dtypes.items()
         }
         results = function(tensors)
-        nodes = {name: reader.read(tf.convert_to_tensor(each)) for name, each in results.items()}
-    return reader.nodes, nodes
+        found = {name: reader.read(tf.convert_to_tensor(each)) for name, each in results.items()}
+    return Function(tuple(reader.nodes), dict(sorted(found.items())))
 
 
 class _Reader:
-    """Converts tensors to nodes of a `Program`."""
+    """Converts tensors to nodes, which other methods name by their positions in `nodes`."""
 
     def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
+        self.nodes: List[Node] = []
+        self._stages: List[int] = []  # of the nodes
         self._shape = shape
         self._rank = None if shape is None else len(shape)
         self._inputs = {}  # name of a placeholder -> Input
-        self._tensor_nodes = {}  # (name of an operation, number of its output) -> Node
-        self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
-
-    @property
-    def nodes(self) -> List[Node]:
-        """All nodes, each after its inputs."""
-        return list(self._nodes.values())
+        self._tensor_nodes = {}  # (name of an operation, number of its output) -> position
+        self._positions = {}  # (a node without its detail, which may be NaN; its repr) -> position
 
     def placeholder(self, input_: Input) -> Tensor:
         """Returns a placeholder for an `Input`."""
@@ -152,7 +146,7 @@ class _Reader:
         self._inputs[tensor.op.name] = input_
         return tensor
 
-    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
+    def shape(self, level: str) -> Optional[Sequence[Optional[int]]]:
         """Returns the shape of the placeholder for an input of this level."""
         shape = self._shape
         if level == SCALAR:
@@ -167,7 +161,7 @@ class _Reader:
             factor = self.read(tf.convert_to_tensor(factor, tensor.dtype))
         return Change(how, self.read(tensor), factor)
 
-    def read(self, tensor: Tensor) -> Node:
+    def read(self, tensor: Tensor) -> int:
         """Returns the node of a tensor. Raises an UnsupportedError if there is no C code for it."""
         waiting = [tensor]
         while waiting:  # not recursive, because a rule may have thousands of operations
@@ -186,10 +180,10 @@ class _Reader:
     def _key(tensor: Tensor) -> Tuple[str, int]:
         return tensor.op.name, tensor.value_index
 
-    def _read_one(self, tensor: Tensor) -> Node:
+    def _read_one(self, tensor: Tensor) -> int:
         operation, dtype = tensor.op, tensor.dtype.base_dtype.name
         kind = _NAMES.get(operation.type, operation.type)
-        if dtype not in DTYPES:
+        if dtype not in KERNEL_DTYPES:
             raise UnsupportedError(
                 f"kernels do not support the dtype {dtype} of {operation.name!r}"
             )
@@ -197,34 +191,35 @@ class _Reader:
             input_ = self._inputs.get(operation.name)
             if input_ is None:
                 raise UnsupportedError("the rule reads a tensor in an attribute of the optimizer")
-            return self._node("Input", dtype, (), input_.level, input_)
+            return self._node("Input", dtype, (), input_.level, input_.key)
         if kind in ("Const", "OnesLike", "ZerosLike"):
             return self._node("Const", dtype, (), SCALAR, _constant(operation))
         nodes = tuple(self._tensor_nodes[self._key(each)] for each in _operands(tensor))
         if kind in _UNCHANGED or kind == "Fill":
             return nodes[0]
-        if kind in _RESHAPING and self.keeps_elements(tensor, nodes[0]):
+        levels = [self.nodes[each].level for each in nodes]
+        if kind in _RESHAPING and self.keeps_elements(tensor, levels[0]):
             return nodes[0]
         if kind in SUMS:
             return self._sum(kind, tensor, nodes[0])
-        if kind not in ELEMENTWISE:
+        if kind not in OPERATIONS:
             raise UnsupportedError(
                 f"kernels do not support the operation {operation.type} ({operation.name!r})"
             )
-        return self._node(kind, dtype, nodes, self.level(tensor, nodes))
+        return self._node(kind, dtype, nodes, self.level(tensor, levels))
 
-    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
-        """Whether a kernel can ignore the operation of `tensor`, which changes a node's shape."""
+    def keeps_elements(self, tensor: Tensor, level: str) -> bool:
+        """Whether a kernel can ignore the operation of `tensor`, which reshapes a value."""
         del tensor
-        return node.level == SCALAR
+        return level == SCALAR
 
-    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> int:
+    def level(self, tensor: Tensor, levels: Sequence[str]) -> str:
         """Returns the level of the result of an elementwise operation."""
         del tensor
-        return max(each.level for each in nodes)
+        return highest(levels)
 
-    def level_of_sum(self, tensor: Tensor, node: Node) -> int:
-        """Returns the level of a sum.
+    def level_of_sum(self, tensor: Tensor, level: str) -> str:
+        """Returns the level of a sum of a value of a level.
 
         Raises:
           UnsupportedError: kernels cannot compute the sum.
@@ -236,43 +231,36 @@ class _Reader:
             raise UnsupportedError("of a value of unknown rank")
         if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
             raise UnsupportedError("over some of the axes")
-        if node.level != ELEMENT:
+        if level != ELEMENT:
             raise UnsupportedError("of a value with fewer elements than the variable")
         return SCALAR
 
-    def _sum(self, kind: str, tensor: Tensor, node: Node) -> Node:
+    def _sum(self, kind: str, tensor: Tensor, node: int) -> int:
         try:
-            level = self.level_of_sum(tensor, node)
+            level = self.level_of_sum(tensor, self.nodes[node].level)
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"kernels do not support {kind} {error} ({tensor.op.name!r})"
             ) from None
-        earlier = [n for n in self._nodes.values() if n.operation in SUMS and n.level == level]
         result = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
-        if node.stage == result.stage:
+        if self._stages[node] == self._stages[result]:
             raise UnsupportedError(
                 f"kernels do not support {kind} of a value that depends on another sum "
                 f"({tensor.op.name!r})"
             )
-        if result.detail is None:  # a new sum
-            result.detail = len(earlier)
         return result
 
     def _node(
-        self, operation: str, dtype: str, inputs: Tuple[Node, ...], level: int, detail: Any = None
-    ) -> Node:
-        key = operation, dtype, level, tuple(each.number for each in inputs), repr(detail)
-        if key not in self._nodes:
-            self._nodes[key] = Node(len(self._nodes), operation, dtype, inputs, level, detail)
-        return self._nodes[key]
-
-    def program(self, inputs: List[Input], value: Node, changes: Dict[str, Change]) -> Program:
-        """Returns the `Program`."""
-        roots = [value]
-        for change in changes.values():
-            roots += [change.node] + ([] if change.factor is None else [change.factor])
-        (dtype,) = [each.dtype for each in inputs if each.name == VALUE]
-        return program_from(dtype, inputs, self.nodes, roots, changes)
+        self, operation: str, dtype: str, inputs: Tuple[int, ...], level: str, detail: Any = None
+    ) -> int:
+        node = Node(operation, dtype, level, inputs, detail)
+        key = node[:-1], repr(detail)
+        if key not in self._positions:
+            self._positions[key] = len(self.nodes)
+            self.nodes.append(node)
+            before = [self._stages[each] for each in inputs]
+            self._stages.append(stage_of(operation, level, before))
+        return self._positions[key]
 
 
 class _MatrixReader(_Reader):
@@ -290,7 +278,7 @@ class _MatrixReader(_Reader):
         self._axes[self._key(tensor)] = matrix_axes.axes_of(input_.level, self._rank)
         return tensor
 
-    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
+    def shape(self, level: str) -> Optional[Sequence[Optional[int]]]:
         return [self._shape[axis] for axis in matrix_axes.axes_of(level, self._rank)]
 
     def _axes_of(self, tensor: Tensor) -> matrix_axes.Axes:
@@ -299,21 +287,21 @@ class _MatrixReader(_Reader):
             tensor = tensor.op.inputs[0]
         return self._axes.get(self._key(tensor), ())
 
-    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
+    def keeps_elements(self, tensor: Tensor, level: str) -> bool:
         if tensor.op.type == "ExpandDims":
             position = _constant_array(tensor.op.inputs[1].op)
             if position is not None:
                 axes = self._axes_of(tensor.op.inputs[0])
                 self._axes[self._key(tensor)] = matrix_axes.expanded(axes, int(position))
                 return True
-        return super().keeps_elements(tensor, node)
+        return super().keeps_elements(tensor, level)
 
-    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> Any:
+    def level(self, tensor: Tensor, levels: Sequence[str]) -> Any:
         axes = matrix_axes.broadcast(map(self._axes_of, _operands(tensor)))
         self._axes[self._key(tensor)] = axes
-        return matrix_axes.level_of(axes, self._rank, [each.level for each in nodes])
+        return matrix_axes.level_of(axes, self._rank, levels)
 
-    def level_of_sum(self, tensor: Tensor, node: Node) -> Any:
+    def level_of_sum(self, tensor: Tensor, level: str) -> Any:
         operation = tensor.op
         positions = _constant_array(operation.inputs[1].op)
         if positions is None:
@@ -324,13 +312,13 @@ class _MatrixReader(_Reader):
         keeps_dims = operation.get_attr("keep_dims")
         axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
-        level = matrix_axes.level_of(axes, self._rank, [MATRIX])
+        result = matrix_axes.level_of(axes, self._rank, [MATRIX])
         kept = set(axes) - {None}
-        if node.level == ELEMENT and not kept:
+        if level == ELEMENT and not kept:
             return SCALAR
-        is_whole = level != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
-        if is_whole and (node.level, level) in _SUMS_OF_LINES:
-            return level
+        is_whole = result != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
+        if is_whole and (level, result) in SUMS_OF_LEVELS:
+            return result
         raise UnsupportedError("over some of the axes")
 
 

@@ -8,6 +8,7 @@ from legacy_opt.core.types import DType, Tensor, Variable
 from legacy_opt.optimizers.decoupled_weight_decay import factor_of
 from legacy_opt.programs.formulas import ChangedFormulas, Formula, Tensors
 from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input
+from legacy_opt.programs.scalars import Given
 from legacy_opt.programs.trace import Results
 
 _NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
@@ -33,17 +34,21 @@ class DecayedFormulas(ChangedFormulas):
         return decays, super().flags(variable)
 
     def _scalars(self, dtype: DType) -> Tensors:
-        own = self.scalars_from(self.optimizer._weight_decay_tensor, dtype)
-        return dict(super()._scalars(dtype), **own)
+        factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **{_NAME: factor})
 
-    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Tensors:
-        """Returns the scalars that these formulas add to those of `base`.
+    def given(self) -> Given:
+        optimizer, given = self.optimizer, self.base.given()
+        own = optimizer._weight_decay_tensor, optimizer._weight_decay, "_weight_decay"
+        hyperparameters = dict(given.hyperparameters, weight_decay=own)
+        return given._replace(hyperparameters=hyperparameters)
 
-        Args:
-          weight_decay: the weight decay of the training step.
-          dtype: the dtype of the variables.
-        """
-        return {_NAME: factor_of(self.optimizer, weight_decay, dtype)}
+    def before(self, given: Tensors, dtype: DType) -> Tensors:
+        factor = factor_of(self.optimizer, given["weight_decay"], dtype)
+        return dict(self.base.before(given, dtype), **{_NAME: factor})
+
+    def after(self, given: Tensors) -> Tensors:
+        return self.base.after(given)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         base_update = super().function(variable, sparse)

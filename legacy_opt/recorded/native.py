@@ -16,12 +16,11 @@ import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.native.runtime.compiled_kernels import Kernel, addresses
-from legacy_opt.programs.program import UnsupportedError, check
+from legacy_opt.programs.program import Program, UnsupportedError, check
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
-from legacy_opt.recorded.records import Group, Program, Record, RecordError, Slot
-from legacy_opt.recorded.traced import traced_program
+from legacy_opt.recorded.records import Group, Record, RecordError, Slot, inputs_of
 
 __all__ = ["NativeOptimizer"]
 
@@ -110,9 +109,9 @@ class Kernels:
         if id(program) not in self._compiled:
             try:
                 standalone.library()
-                traced = traced_program(program, slots, self._dtype)
-                check(traced)
-                kernel = compiled_kernels.compiled(traced)
+                inputs, pruned = inputs_of(slots, program.by_rows), program.pruned()
+                check(pruned, inputs)
+                kernel = compiled_kernels.compiled(pruned, inputs)
             except (UnsupportedError, OSError) as error:
                 raise RecordError(f"the record has no native kernel: {error}") from error
             self._compiled[id(program)] = program, kernel
@@ -196,11 +195,11 @@ def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _pointers(kernel: Kernel, update: Update, gradient: np.ndarray) -> Sequence[Any]:
-    slots = addresses([update.slots[each.name] for each in kernel.program.all_slots])
+    slots = addresses([update.slots[each.name] for each in kernel.inputs.all_slots])
     table, value = ctypes.addressof(kernel.table), update.variable
     return table, value.ctypes.data, slots, gradient.ctypes.data, value.size
 
 
 def _scalars(kernel: Kernel, scalars: Mapping[str, Any]) -> Any:
-    inputs = kernel.program.scalars
+    inputs = kernel.inputs.scalars
     return addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from legacy_opt.programs.program import (
+    ELEMENT,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    ROW,
+    SCALAR,
+    Function,
+    Input,
+    Program,
+)
 
 FORMAT, VERSION = "legacy-opt rule", 2
 
-# The level of a value: how many values there are for a variable.
-LEVELS = ("scalar", "row", "matrix", "matrix_row", "matrix_column", "element")
-SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS
 # How a slot is stored. The names of levels mean one value each; FLAT slots have the variable's
 # shape, and FLAT_ROW slots one value per row, but a dense update uses only the first element.
 FLAT, FLAT_ROW = "flat", "flat_row"
 LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, FLAT, FLAT_ROW)
-ASSIGN, ADD, FADE = "assign", "add", "fade"
-GRADIENT, VALUE = "gradient", "value"
 # How the rows of a sparse gradient count in the global norm by which gradients are clipped.
 ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
 CLIP_NORM = "clip_norm"
-# The kinds of inputs.
-TENSOR, SLOT, NUMBER = ("tensor", "slot", "scalar")
 
 Number = Union[bool, int, float]
 
@@ -36,80 +40,6 @@ class RecordError(ValueError):
         except recorded.RecordError as error:
             print(error)
     """
-
-
-class Node(NamedTuple):
-    """A value of a function.
-
-    Attributes:
-      operation: a name in `operations.TABLE`, "Input" or "Const".
-      dtype: the name of the dtype.
-      level: one of `LEVELS`.
-      inputs: the positions of the operands among the nodes of the function.
-      detail: for an input, a pair (kind, name); for a constant, the number; otherwise None.
-    """
-
-    operation: str
-    dtype: str
-    level: str
-    inputs: Tuple[int, ...] = ()
-    detail: Any = None
-
-
-class Function(NamedTuple):
-    """A function of scalars.
-
-    Attributes:
-      nodes: the nodes, each after its operands.
-      results: a dict from names of results to positions of nodes.
-    """
-
-    nodes: Tuple[Node, ...]
-    results: Mapping[str, int]
-
-
-class Change(NamedTuple):
-    """The change of a slot.
-
-    Attributes:
-      how: `ASSIGN`, `ADD`, or `FADE` (elements that a sparse gradient does not touch are multiplied
-        by a factor).
-      node: the position of the new value, or of the value to add.
-      factor: for `FADE`, the position of the factor; otherwise None.
-    """
-
-    how: str
-    node: int
-    factor: Optional[int] = None
-
-
-class Program(NamedTuple):
-    """The update of a variable.
-
-    Attributes:
-      by_rows: whether the program gets only the rows that a sparse gradient touches. If it does
-        not, a sparse gradient is made dense.
-      nodes: the nodes, each after its operands.
-      value: the position of the variable's new value.
-      changes: a dict from names of slots to their `Change`.
-    """
-
-    by_rows: bool
-    nodes: Tuple[Node, ...]
-    value: int
-    changes: Mapping[str, Change]
-
-    @property
-    def results(self) -> Set[int]:
-        """The positions of the nodes that `value` and `changes` name."""
-        changes = [(each.node, each.factor) for each in self.changes.values()]
-        found = {self.value, *(position for pair in changes for position in pair)}
-        return {each for each in found if each is not None}
-
-    @property
-    def has_matrices(self) -> bool:
-        """Whether there are values for matrices, or for their rows or columns."""
-        return any(node.level.startswith("matrix") for node in self.nodes)
 
 
 class Slot(NamedTuple):
@@ -272,15 +202,6 @@ class Record(NamedTuple):
         return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
 
 
-# The sums over parts of a variable, as (level of the operand, level of the sum).
-SUMS_OF_LEVELS = (
-    (ELEMENT, SCALAR),
-    (ELEMENT, MATRIX_ROW),
-    (ELEMENT, MATRIX_COLUMN),
-    (MATRIX_ROW, MATRIX),
-)
-
-
 def level_of(layout: str, by_rows: bool) -> str:
     """Returns the level at which a program reads a slot of a layout."""
     if layout in (FLAT, FLAT_ROW):
@@ -288,11 +209,9 @@ def level_of(layout: str, by_rows: bool) -> str:
     return layout
 
 
-def joined_level(levels: Sequence[str]) -> Optional[str]:
-    """Returns the level of an elementwise operation on these levels; None if there is none."""
-    found = set(levels)
-    if {MATRIX_ROW, MATRIX_COLUMN} <= found:
-        found.add(ELEMENT)
-    if ROW in found and any(each.startswith("matrix") for each in found):
-        return None
-    return max(found, key=LEVELS.index)
+def inputs_of(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
+    """Returns the slots of a group as inputs of a program; see `native.compiler.emit`."""
+    return [
+        Input(name, level_of(slot.layout, by_rows), slot.dtype, is_slot=True)
+        for name, slot in slots.items()
+    ]

@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from legacy_opt.programs.operations import FLOATS
-from legacy_opt.recorded.records import (
-    FADE,
-    FORMAT,
-    VERSION,
-    Function,
-    Group,
-    Node,
-    Number,
-    Program,
-    Record,
-    Scalar,
-)
+from legacy_opt.programs.program import FADE, Function, Node, Program
+from legacy_opt.recorded.records import FORMAT, VERSION, Group, Number, Record, Scalar
 
 PathLike = Union[str, "os.PathLike[str]"]
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat.cli import native_diagnosis
+from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs import optimizers
 from legacy_opt.programs.program import UnsupportedError
 from tests.support import ending_datasets, problems, rules, running
@@ -69,10 +70,10 @@ def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
     make = functools.partial(native_diagnosis.made, cls)
     reason = UNSUPPORTED.get(cls.__name__.replace("Optimizer", ""))
     if reason is None:
-        assert "legacy_opt_table" in optimizers.source_of(make, getattr(tf, dtype), sparse)
+        assert "legacy_opt_table" in kernel_choice.source_of(make, getattr(tf, dtype), sparse)
     else:
         with pytest.raises(UnsupportedError, match=reason):
-            optimizers.source_of(make, getattr(tf, dtype), sparse)
+            kernel_choice.source_of(make, getattr(tf, dtype), sparse)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])

@@ -19,11 +19,11 @@ from legacy_opt import recorded, versions
 from legacy_opt.compat.cli import doctor_command, native_diagnosis
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, probe, probe_in_child, tensorflow_operations
+from legacy_opt.native.updates import kernel_choice
 from legacy_opt.optimizers import stock_rules
-from legacy_opt.programs import optimizers
 from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
-from legacy_opt.recorded.traced import traced_program
+from legacy_opt.recorded.records import inputs_of
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 
@@ -83,7 +83,7 @@ print("trained without a compiler")
 def test_a_machine_without_compilers(package, kernels_folder):
     """Training works even if the folder of compiled kernels cannot be created."""
     add(package, emit(probe_in_child.program()), kernels_folder)
-    add(package, optimizers.source_of(Sgd, tf.float32, False), kernels_folder)
+    add(package, kernel_choice.source_of(Sgd, tf.float32, False), kernels_folder)
     shutil.copy(str(kernels_folder / tensorflow_operations.name()), str(package))
     no_folder = package / "__init__.py" / "kernels"
     environment = {cache.FOLDER_VARIABLE: str(no_folder), "CC": "none", "CXX": "none"}
@@ -210,7 +210,7 @@ def test_the_package_has_the_kernels_of_records(monkeypatch):
     programs = list(programs_of(group))
     assert len(programs) == 3
     for program, slots in programs:
-        assert emit(traced_program(program, slots, "float32")) in found
+        assert emit(program, inputs_of(slots, program.by_rows)) in found
 
 
 def test_doctor(package, children, monkeypatch):
@@ -251,7 +251,7 @@ def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
 
     def source(**arguments):
         make = functools.partial(build.accelerated, cls, **arguments)
-        return optimizers.source_of(make, tf.float32, sparse)
+        return kernel_choice.source_of(make, tf.float32, sparse)
 
     of_defaults = source()
     for name, default in numeric_arguments(cls).items():

@@ -26,7 +26,7 @@ def found():
             name: result
             for group in native_corners.groups(dtype)
             for name, result in native_corners.run(
-                compiled_kernels.compiled(native_corners.program(group, dtype)), dtype
+                compiled_kernels.compiled(*native_corners.program(group, dtype)), dtype
             ).items()
         }
         for dtype in native_corners.DTYPES
@@ -97,7 +97,7 @@ def test_all_instruction_sets_compute_the_same_bits(found, tmp_path):
         for flags in sets:
             path = tmp_path / f"{dtype}{flags}.so"
             command = [*cache.find_compiler("C", "CC", "cc"), *cache.FLAGS, "-DVECTORIZED=", flags]
-            cache.compile_library(command, emit(program), ".c", path)
+            cache.compile_library(command, emit(*program), ".c", path)
             kernel = compiled_kernels.Kernel(program, "", ctypes.CDLL(str(path)))
             for name, result in native_corners.run(kernel, dtype).items():
                 np.testing.assert_array_equal(plain(result), plain(found[dtype][name]), name)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.programs.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input, UnsupportedError
 from legacy_opt.programs.trace import Results, trace
 
@@ -42,7 +43,7 @@ def test_scalars_are_computed_once_and_unused_ones_are_left_out():
         lambda grad, value, rate, decay, unused: grad * tf.sqrt(rate * decay),
         scalars=["rate", "decay", "unused"],
     )
-    assert [each.name for each in program.scalars] == ["decay", "rate"]
+    assert [each.name for each in inputs_of(program, []).scalars] == ["decay", "rate"]
     levels = {node.operation: node.level for node in program.nodes}
     assert levels["Sqrt"] == SCALAR and levels["Sub"] == ELEMENT
 
@@ -55,7 +56,7 @@ def test_a_slot_and_a_scalar_may_have_the_same_name():
         m = tensors[slot] * tensors[scalar] + tensors[gradient]
         return Results(m, {"m": ("assign", m, None)})
 
-    source = emit(trace([gradient, value, slot, scalar], [None], rule))
+    source = emit(trace([gradient, value, slot, scalar], [None], rule), [slot])
     assert "slot0[i]" in source and "scalars[0]" in source
 
 
@@ -63,7 +64,7 @@ def test_too_many_slots():
     inputs = [Input(GRADIENT, ELEMENT, "float32"), Input(VALUE, ELEMENT, "float32")]
     inputs += [Input(f"slot{number}", ELEMENT, "float32", True) for number in range(9)]
     with pytest.raises(UnsupportedError, match="at most 8 slots, but this rule has 9"):
-        emit(trace(inputs, [None], lambda tensors: Results(tensors[inputs[0]], {})))
+        emit(trace(inputs, [None], lambda tensors: Results(tensors[inputs[0]], {})), inputs[2:])
 
 
 def test_the_source_does_not_depend_on_the_graph():

@@ -12,8 +12,9 @@ from legacy_opt import recorded
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, standalone
 from legacy_opt.programs.optimizers import formulas_of
-from legacy_opt.recorded.native import NativeOptimizer, traced_program
+from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.records import inputs_of
 from tests.tools import rules
 
 v1 = tf.compat.v1
@@ -33,8 +34,9 @@ def test_a_record_has_the_kernel_of_its_rule(name):
         formulas, group = formulas_of(optimizer), record.group_of("w", [3, 4])
         for is_sparse, program in enumerate([group.dense, group.sparse]):
             if not isinstance(program, str):
-                expected = emit(formulas.formula_of(variable, bool(is_sparse)).program())
-                assert emit(traced_program(program, group.slots, "float32")) == expected
+                formula = formulas.formula_of(variable, bool(is_sparse))
+                expected = emit(formula.program(), formula.slots)
+                assert emit(program, inputs_of(group.slots, program.by_rows)) == expected
                 compared += 1
     assert compared
 
@@ -147,7 +149,7 @@ def test_names_in_a_record_are_no_code():
     record = recorded.loads(json.dumps(document))
     group = record.groups[0]
     assert text in group.slots and text in record.hyperparameters
-    assert "evil" not in emit(traced_program(group.dense, group.slots, "float32"))
+    assert "evil" not in emit(group.dense, inputs_of(group.slots, False))
 
 
 def test_too_many_slots_for_a_kernel():

@@ -61,7 +61,7 @@ def _kernel(slots, rule, scalars=()):
     program = trace(
         inputs + slots, [None, None], lambda tensors: rule(*map(tensors.get, inputs + slots))
     )
-    return compiled_kernels.compiled(program)
+    return compiled_kernels.compiled(program, slots)
 
 
 def _of_matrix(grad, value, row, column):

@@ -45,7 +45,7 @@ def groups(dtype):
 
 
 def program(group, dtype):
-    """Returns a program that computes each operation of a group, and writes the results to slots.
+    """Returns a program that computes each operation of a group, and the slots for the results.
 
     The first argument is the gradient, the second is the variable.
     """
@@ -57,7 +57,7 @@ def program(group, dtype):
         changes = {name: (ASSIGN, function(*given), None) for name, (function, _) in group.items()}
         return Results(None, changes, tensors[second])
 
-    return trace([first, second, *slots], [None], rule)
+    return trace([first, second, *slots], [None], rule), slots
 
 
 def numbers(dtype):
@@ -89,7 +89,7 @@ def run(kernel, dtype):
     first, second = numbers(dtype)
     slots = {
         slot.name: np.zeros(len(first), tf.as_dtype(slot.dtype).as_numpy_dtype)
-        for slot in kernel.program.slots
+        for slot in kernel.inputs.slots
     }
     compiled_kernels.run(kernel, second, first, slots, {})
     return slots

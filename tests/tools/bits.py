@@ -117,7 +117,7 @@ def corners():
     digest, count = hashlib.md5(), 0
     for dtype in native_corners.DTYPES:
         for group in native_corners.groups(dtype):
-            kernel = compiled_kernels.compiled(native_corners.program(group, dtype))
+            kernel = compiled_kernels.compiled(*native_corners.program(group, dtype))
             for name, result in sorted(native_corners.run(kernel, dtype).items()):
                 if result.dtype.kind not in "bi":  # IEEE 754 does not define the sign of a NaN
                     result = result.astype(np.float64)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache
-from legacy_opt.programs import optimizers
+from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs.program import UnsupportedError
 from tests.support import native_corners
 from tests.support.paths import ROOT
@@ -32,13 +32,13 @@ def sources():
     """Yields the C sources of the kernels of all public rules, and of operations with corners."""
     for dtype in native_corners.DTYPES:
         for group in native_corners.groups(dtype):
-            yield emit(native_corners.program(group, dtype))
+            yield emit(*native_corners.program(group, dtype))
     for cls in native_diagnosis.classes():
         for dtype in DTYPES:
             for sparse in (False, True):
                 with contextlib.suppress(UnsupportedError):
                     make = functools.partial(native_diagnosis.made, cls)
-                    yield optimizers.source_of(make, dtype, sparse)
+                    yield kernel_choice.source_of(make, dtype, sparse)
 
 
 def main():

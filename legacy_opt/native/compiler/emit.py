@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 from legacy_opt.native.compiler.emitter import Emitter
+from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.native.compiler.matrix_emitter import MatrixEmitter
-from legacy_opt.programs.program import Program
+from legacy_opt.programs.program import Input, Program
 
 
-def emit(program: Program) -> str:
+def emit(program: Program, slots: Sequence[Input] = ()) -> str:
     """Returns the C source of a program's kernel.
+
+    Args:
+      program: the program.
+      slots: all slots of the variable.
 
     Raises:
       UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
     """
-    emitter = MatrixEmitter(program) if program.has_matrices else Emitter(program)
-    return emitter.source()
+    inputs = inputs_of(program, slots)
+    has_matrices = program.has_matrices or inputs.have_matrices
+    return (MatrixEmitter if has_matrices else Emitter)(program, inputs).source()

@@ -16,28 +16,26 @@ from legacy_opt.native.compiler.expressions import (
     text_of,
     type_of,
 )
+from legacy_opt.native.compiler.inputs import KernelInputs
+from legacy_opt.programs.operations import SUMS
 from legacy_opt.programs.program import (
     ADD,
     AFTER_SUMS,
     ELEMENT,
-    GRADIENT,
     MATRIX,
     MATRIX_COLUMN,
     MATRIX_ROW,
-    MOST_SCALARS,
-    MOST_SLOTS,
-    MOST_SUMS,
     ROW,
     SCALAR,
-    SUMS,
-    VALUE,
+    TENSOR,
     Input,
-    Node,
     Program,
     UnsupportedError,
-    needed_for,
+    stages,
 )
 
+# The limits of kernels, as in sources/kernel.h.
+MOST_SLOTS, MOST_SCALARS, MOST_SUMS = 8, 32, 8
 _LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
 # `add_terms` adds n terms to 16 partial sums, and `total` adds up the partial sums.
 _ADDITION = [
@@ -59,31 +57,33 @@ _ADDITION = [
 class Emitter:
     """Writes the functions of a kernel, in the order of sources/kernel.h.
 
+    Values are named by their positions among the nodes of the program.
+
     Args:
       program: the program.
+      inputs: the inputs of its kernel.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, inputs: KernelInputs) -> None:
         self._program = program
+        self._inputs = inputs
+        self._nodes = program.nodes
+        self._stages = stages(program.nodes)
         self._source = ['#include "kernel.h"', '#include "elementary.h"', ""]
         # The values that are computed once per update or row, before the loop over elements.
-        self._hoisted = [
-            node
-            for node in program.nodes
-            if node.level in (SCALAR, ROW) and node.operation != "Const"
-        ]
+        self._hoisted = self._of_level(SCALAR, ROW)
         self._sums = program.sums(SCALAR)
 
     def source(self) -> str:
         """Returns the C source."""
         program = self._program
-        _check_limits(program)
+        self._check_limits()
         self._struct("hoisted_t", self._hoisted)
         self._prepare()
         self._functions()
         if program.fades:
             self._fade()
-        if program.scalar_slots:
+        if self._inputs.scalar_slots:
             self._finish()
         self._add()
         self._table()
@@ -91,7 +91,7 @@ class Emitter:
 
     def _functions(self) -> None:
         """Writes the functions that `MatrixEmitter` writes differently."""
-        if self._program.row_slots:
+        if self._inputs.row_slots:
             self._prepare_row()
         if self._sums:
             self._sum("reduce", "sums")
@@ -99,16 +99,16 @@ class Emitter:
         self._update()
 
     def _prepare(self) -> None:
-        nodes = [n for n in self._hoisted if n.level == SCALAR and n.stage < AFTER_SUMS]
+        nodes = [i for i in self._of_level(SCALAR) if self._stages[i] < AFTER_SUMS]
         self._open("prepare(const void* const* scalars, const void* const* scalar_slots, void* to)")
         self._hoist(nodes)
         self._close()
 
     def _prepare_row(self) -> None:
-        nodes = [node for node in self._hoisted if node.level == ROW and node.stage < AFTER_SUMS]
+        nodes = [i for i in self._of_level(ROW) if self._stages[i] < AFTER_SUMS]
         self._open("prepare_row(void* const* row_slots, void* to)")
         self._hoist(nodes)
-        for i, slot in enumerate(self._program.row_slots):
+        for i, slot in enumerate(self._inputs.row_slots):
             self._write_slot(slot, f"*({stored_type(slot.dtype)}*)row_slots[{i}]")
         self._close()
 
@@ -119,7 +119,7 @@ class Emitter:
         partial sums. So the result does not depend on the length of vector instructions.
         """
         count = len(self._sums)
-        self._terms(name, [node.inputs[0] for node in self._sums])
+        self._terms(name, [self._nodes[i].inputs[0] for i in self._sums])
         self._source += [
             *self._sum_signature(name, f"double* {sums}"),
             f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
@@ -132,13 +132,13 @@ class Emitter:
         ]
         self._close()
 
-    def _terms(self, name: str, operands: Sequence[Node]) -> None:
+    def _terms(self, name: str, operands: Sequence[int]) -> None:
         """Writes a C function that computes the terms of sums, for at most 512 elements."""
         terms = "".join(f", double* restrict terms{i}" for i in range(len(operands)))
         arrays = self._array_parameters("const ")
         self._element_loop(
             f"{name}_block({arrays}, {self._outer_parameters()}, int64_t n{terms})",
-            [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
+            [(operand, f"terms{k}[i] = (double){{}};") for k, operand in enumerate(operands)],
         )
         if not any("add_terms(" in line for line in self._source):
             self._source += _ADDITION
@@ -167,21 +167,21 @@ class Emitter:
         return "from"
 
     def _after_sums(self) -> None:
-        nodes = [node for node in self._hoisted if node.stage == AFTER_SUMS]
-        if any(node.level == ROW for node in nodes):
+        nodes = [i for i in self._hoisted if self._stages[i] == AFTER_SUMS]
+        if any(self._nodes[i].level == ROW for i in nodes):
             raise UnsupportedError("kernels cannot compute a value per row from a sum")
         self._open("after_sums(const double* sums, int64_t count, void* to)")
         self._hoist(nodes)
         self._close()
 
-    def _results(self) -> List[Tuple[Node, str]]:
+    def _results(self) -> List[Tuple[int, str]]:
         """Returns pairs: a new value of an element, and the C statement that stores the value."""
         program = self._program
         results = [(program.value, store(program.dtype, "value[i]"))]
-        for i, slot in enumerate(program.slots):
+        for k, slot in enumerate(self._inputs.slots):
             if slot.name in program.changes:
-                node = program.changes[slot.name].node
-                results.append((node, store(slot.dtype, f"slot{i}[i]")))
+                new = program.changes[slot.name].node
+                results.append((new, store(slot.dtype, f"slot{k}[i]")))
         return results
 
     def _update(self) -> None:
@@ -203,14 +203,14 @@ class Emitter:
             "static void fade(void* const* slots, const void* from_, int64_t n) {",
             "  const hoisted_t* from = from_;",
         ]
-        for i, slot in enumerate(self._program.slots):
+        for i, slot in enumerate(self._inputs.slots):
             change = self._program.changes.get(slot.name)
             if change is not None and change.factor is not None:
                 factor = change.factor
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
                 self._source += [
                     f"  {{ {stored_type(slot.dtype)}* slot = slots[{i}];",
-                    f"    const {type_of(factor)} factor = {_hoisted(factor, 'from')};",
+                    f"    const {self._type(factor)} factor = {self._in(factor, 'from')};",
                     f"    for (int64_t i = 0; i < n; ++i) "
                     f"{store(slot.dtype, 'slot[i]').format(faded)} }}",
                 ]
@@ -221,7 +221,7 @@ class Emitter:
             "static void finish(void* const* scalar_slots, const void* from_) {",
             "  const hoisted_t* to = from_;",
         ]
-        for i, slot in enumerate(self._program.scalar_slots):
+        for i, slot in enumerate(self._inputs.scalar_slots):
             self._write_slot(slot, f"*({stored_type(slot.dtype)}*)scalar_slots[{i}]")
         self._close()
 
@@ -239,37 +239,50 @@ class Emitter:
         ]
 
     def _table(self) -> None:
-        program = self._program
-        slots = [program.slots, program.row_slots, program.column_slots, program.scalar_slots]
-        counts = [len(each) for each in [program.scalars, *slots]]
+        inputs = self._inputs
         self._source += [
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
-            f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
-            f"  {', '.join(map(str, counts))}, {len(self._sums)},",
-            f"  {{{_dtype_numbers(program.scalars)}}}, {{{_dtype_numbers(program.all_slots)}}},",
+            f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[self._program.dtype][0]},",
+            f"  {', '.join(str(len(each)) for each in inputs)}, {len(self._sums)},",
+            f"  {{{_dtype_numbers(inputs.scalars)}}}, {{{_dtype_numbers(inputs.all_slots)}}},",
             *(f"  .{name} = {value}," for name, value in self._table_fields()),
             "};",
         ]
 
     def _table_fields(self) -> List[Tuple[str, Any]]:
         """Returns the other fields of the kernel's table, as (name, value), without zero fields."""
-        program = self._program
         is_written = {
             "prepare": True,
-            "prepare_row": program.row_slots,
+            "prepare_row": self._inputs.row_slots,
             "reduce": self._sums,
             "after_sums": self._sums,
             "update": True,
-            "fade": program.fades,
-            "finish": program.scalar_slots,
+            "fade": self._program.fades,
+            "finish": self._inputs.scalar_slots,
             "add": True,
         }
         return [(name, name) for name in is_written if is_written[name]]
 
     # Helpers of the methods above.
 
-    def _struct(self, name: str, nodes: Sequence[Node]) -> None:
-        fields = "".join(f" {type_of(node)} {name_of(node)};" for node in nodes)
+    def _of_level(self, *levels: str) -> List[int]:
+        """Returns the nodes of some levels that are no constants."""
+        nodes = enumerate(self._nodes)
+        return [i for i, n in nodes if n.level in levels and n.operation != "Const"]
+
+    def _type(self, i: int) -> str:
+        return type_of(self._nodes[i].dtype)
+
+    def _text(self, i: int) -> str:
+        return text_of(self._nodes, i)
+
+    def _in(self, i: int, struct: str) -> str:
+        """Returns the C expression of a hoisted value, which may be a constant."""
+        is_constant = self._nodes[i].operation == "Const"
+        return self._text(i) if is_constant else f"{struct}->{name_of(i)}"
+
+    def _struct(self, name: str, nodes: Sequence[int]) -> None:
+        fields = "".join(f" {self._type(i)} {name_of(i)};" for i in nodes)
         self._source.append(f"typedef struct {{ char unused;{fields} }} {name};\n")
 
     def _open(self, signature: str) -> None:
@@ -278,80 +291,75 @@ class Emitter:
     def _close(self) -> None:
         self._source += ["}", ""]
 
-    def _hoist(self, nodes: Sequence[Node]) -> None:
+    def _hoist(self, nodes: Sequence[int]) -> None:
         """Writes statements that compute nodes and store them in the struct of hoisted values."""
-        operands = {each for node in nodes for each in node.inputs if each.operation != "Const"}
-        for node in sorted(operands - set(nodes), key=lambda each: each.number):
-            if node.level < ELEMENT:
-                self._read_hoisted(node, "h")
-        for node in nodes:
-            code = self._code(node)
-            name = name_of(node)
-            self._source.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
+        operands = {each for i in nodes for each in self._nodes[i].inputs}
+        for i in sorted(operands.difference(nodes).intersection(self._hoisted)):
+            self._read_hoisted(i, "h")
+        for i in nodes:
+            name, code = name_of(i), self._code(i)
+            self._source.append(f"  const {self._type(i)} {name} = h->{name} = {code};")
 
-    def _read_hoisted(self, node: Node, struct: str) -> None:
-        name = name_of(node)
-        self._source.append(f"  const {type_of(node)} {name} = {_hoisted(node, struct)};")
+    def _read_hoisted(self, i: int, struct: str) -> None:
+        self._source.append(f"  const {self._type(i)} {name_of(i)} = {self._in(i, struct)};")
 
     def _write_slot(self, slot: Input, place: str) -> None:
         change = self._program.changes.get(slot.name)
         if change is None:
             return
-        value = _hoisted(change.node, "((const hoisted_t*)to)")
+        value = self._in(change.node, "((const hoisted_t*)to)")
         if change.how == ADD:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
         self._source.append("  " + store(slot.dtype, place).format(value))
 
-    def _element_loop(self, signature: str, results: List[Tuple[Node, str]]) -> None:
-        needed = needed_for([node for node, _ in results])
+    def _element_loop(self, signature: str, results: List[Tuple[int, str]]) -> None:
+        needed = self._program.needed_for([i for i, _ in results])
         self._source.append(f"VECTORIZED static void {signature} {{")
-        for node in self._hoisted:
-            if node in needed:
-                self._read_hoisted(node, "from")
+        for i in self._hoisted:
+            if i in needed:
+                self._read_hoisted(i, "from")
         self._read_rows(needed)
-        choices = [
-            node
-            for node in needed
-            if node.operation == "Select"
-            and node.level == ELEMENT
-            and node.inputs[0].level == SCALAR
-        ]
-        conditions = {node.inputs[0] for node in choices}
+        choices = {
+            i: self._nodes[i].inputs
+            for i in needed.intersection(self._of_level(ELEMENT))
+            if self._nodes[i].operation == "Select"
+        }
+        choices = {i: ops for i, ops in choices.items() if self._nodes[ops[0]].level == SCALAR}
+        conditions = {operands[0] for operands in choices.values()}
         if len(conditions) == 1:
             # A loop for each answer, because compilers would compute both values of each choice.
-            (condition,) = conditions
-            self._source.append(f"  if ({text_of(condition)}) {{")
-            self._loop(needed, results, {node: node.inputs[1] for node in choices})
+            self._source.append(f"  if ({self._text(conditions.pop())}) {{")
+            self._loop(needed, results, {i: operands[1] for i, operands in choices.items()})
             self._source.append("  } else {")
-            self._loop(needed, results, {node: node.inputs[2] for node in choices})
+            self._loop(needed, results, {i: operands[2] for i, operands in choices.items()})
             self._source.append("  }")
         else:
             self._loop(needed, results, {})
         self._source += ["}", ""]
 
     def _loop(
-        self, needed: Set[Node], results: List[Tuple[Node, str]], chosen: Dict[Node, Node]
+        self, needed: Set[int], results: List[Tuple[int, str]], chosen: Dict[int, int]
     ) -> None:
         """Writes a loop; `chosen` is a dict from nodes to the nodes that they are equal to."""
         self._source.append("  for (int64_t i = 0; i < n; ++i) {")
-        for node in self._program.nodes:
-            if node.level == MATRIX_COLUMN and node in needed:
-                name = name_of(node)
-                self._source.append(f"    const {type_of(node)} {name} = column_{name}[i];")
-            if node.level == ELEMENT and node in needed:
-                code = text_of(chosen[node]) if node in chosen else self._code(node)
-                self._source.append(f"    const {type_of(node)} {name_of(node)} = {code};")
-        self._source += ["    " + statement.format(text_of(node)) for node, statement in results]
+        for i in sorted(needed):
+            name = name_of(i)
+            if self._nodes[i].level == MATRIX_COLUMN:
+                self._source.append(f"    const {self._type(i)} {name} = column_{name}[i];")
+            if self._nodes[i].level == ELEMENT:
+                code = self._text(chosen[i]) if i in chosen else self._code(i)
+                self._source.append(f"    const {self._type(i)} {name} = {code};")
+        self._source += ["    " + statement.format(self._text(i)) for i, statement in results]
         self._source.append("  }")
 
-    def _read_rows(self, needed: Set[Node]) -> None:
+    def _read_rows(self, needed: Set[int]) -> None:
         """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""
 
     def _array_parameters(self, const: str) -> str:
         kind = stored_type(self._program.dtype)
         slots = [
             f"{const}{stored_type(slot.dtype)}* restrict slot{i}"
-            for i, slot in enumerate(self._program.slots)
+            for i, slot in enumerate(self._inputs.slots)
         ]
         arrays = [f"{const}{kind}* restrict value", *slots]
         return ", ".join([*arrays, f"const {kind}* restrict gradient"])
@@ -360,60 +368,56 @@ class Emitter:
         kind = stored_type(self._program.dtype)
         slots = [
             f"({const}{stored_type(slot.dtype)}*)slots[{i}] + {first}"
-            for i, slot in enumerate(self._program.slots)
+            for i, slot in enumerate(self._inputs.slots)
         ]
         pointers = [f"({const}{kind}*)value + {first}", *slots]
         return ", ".join([*pointers, f"(const {kind}*)gradient + {first}"])
 
-    def _code(self, node: Node) -> str:
+    def _code(self, i: int) -> str:
         """Returns the C expression of a node."""
+        node = self._nodes[i]
         if node.operation == "Input":
-            return load(node.dtype, self._input_place(node.detail))
+            return load(node.dtype, self._place_of(*node.detail))
         if node.operation in SUMS:
-            return self._sum_of(node, f"sums[{node.detail}]", "count")
-        return expression(node)
+            return self._sum_of(i, f"sums[{self._number_of(i)}]", "count")
+        return expression(self._nodes, i)
 
-    def _sum_of(self, node: Node, total: str, count: str) -> str:
+    def _number_of(self, i: int) -> int:
+        """Returns the position of a sum among the sums of its level."""
+        return self._program.sums(self._nodes[i].level).index(i)
+
+    def _sum_of(self, i: int, total: str, count: str) -> str:
+        node = self._nodes[i]
         if node.dtype.startswith("int"):
-            return sum_of_integers(node, total)
+            return sum_of_integers(self._nodes, i, total)
         mean = f" / (double){count}" if node.operation == "Mean" else ""
-        return rounded(node.dtype, f"({type_of(node)})({total}{mean})")
+        return rounded(node.dtype, f"({self._type(i)})({total}{mean})")
 
-    def _input_place(self, input_: Input) -> str:
-        program = self._program
-        if input_.name == GRADIENT:
-            return "gradient[i]"
-        if input_.name == VALUE:
-            return "value[i]"
-        if input_ in program.slots:
-            return f"slot{program.slots.index(input_)}[i]"
-        arrays = {
-            "scalars": program.scalars,
-            "row_slots": program.row_slots,
-            "scalar_slots": program.scalar_slots,
-        }
-        for array, inputs in arrays.items():
-            if input_ in inputs:
-                return f"*(const {stored_type(input_.dtype)}*){array}[{inputs.index(input_)}]"
-        raise UnsupportedError(f"kernels have no input {input_.name!r}")
+    def _place_of(self, kind: str, name: str) -> str:
+        """Returns the C expression of an input, by its kind and name."""
+        if kind == TENSOR:
+            return f"{name}[i]"
+        for array, inputs in self._inputs._asdict().items():
+            for k, each in enumerate(inputs):
+                if each.key == (kind, name):
+                    return self._place_in(array, k, stored_type(each.dtype))
+        raise UnsupportedError(f"kernels have no input {name!r}")
 
+    def _place_in(self, array: str, k: int, kind: str) -> str:
+        """Returns the C expression of the k-th value in one of the arrays of `KernelInputs`."""
+        return f"slot{k}[i]" if array == "slots" else f"*(const {kind}*){array}[{k}]"
 
-def _hoisted(node: Node, struct: str) -> str:
-    """Returns the C expression of a hoisted value, which may be a constant."""
-    return text_of(node) if node.operation == "Const" else f"{struct}->{name_of(node)}"
-
-
-def _check_limits(program: Program) -> None:
-    counts = [
-        ("slots", len(program.all_slots), MOST_SLOTS),
-        ("hyperparameters", len(program.scalars), MOST_SCALARS),
-    ]
-    counts += [("sums", len(program.sums(level)), MOST_SUMS) for level in _LEVELS_OF_SUMS]
-    for kind, count, limit in counts:
-        if count > limit:
-            raise UnsupportedError(
-                f"a kernel has at most {limit} {kind}, but this rule has {count}"
-            )
+    def _check_limits(self) -> None:
+        counts = [
+            ("slots", len(self._inputs.all_slots), MOST_SLOTS),
+            ("hyperparameters", len(self._inputs.scalars), MOST_SCALARS),
+        ]
+        counts += [("sums", len(self._program.sums(each)), MOST_SUMS) for each in _LEVELS_OF_SUMS]
+        for kind, count, limit in counts:
+            if count > limit:
+                raise UnsupportedError(
+                    f"a kernel has at most {limit} {kind}, but this rule has {count}"
+                )
 
 
 def _dtype_numbers(inputs: Sequence[Input]) -> str:

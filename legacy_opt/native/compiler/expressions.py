@@ -1,11 +1,16 @@
-"""The C code of dtypes, numbers and elementwise operations."""
+"""The C code of dtypes, numbers and elementwise operations.
+
+Functions take the nodes of a program and the position of one of them.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Sequence
 
-from legacy_opt.programs.program import Node, UnsupportedError
+from legacy_opt.programs.operations import FLOATS, HALF, OPERATIONS
+from legacy_opt.programs.program import Nodes, UnsupportedError
 
 # For each dtype: its number in TensorFlow, the C type of stored values, and the C type of
 # computations.
@@ -18,108 +23,42 @@ DTYPES = {
     "bfloat16": (14, "uint16_t", "float"),
     "float16": (19, "uint16_t", "float"),
 }
-_16_BITS = ("bfloat16", "float16")
-
-# In these tables, {0}, {1}, … are the inputs of an operation. {type} is the result's C type. {f} is
-# the suffix of C functions: "f" for float, empty for double.
-# Operations of all dtypes whose results need no rounding to a 16-bit dtype.
-_EXACT = {
-    "Abs": "{0} < 0 ? -{0} : {0} + 0",  # -0.0 + 0 is 0.0
-    "Equal": "{0} == {1}",
-    "Greater": "{0} > {1}",
-    "GreaterEqual": "{0} >= {1}",
-    "Less": "{0} < {1}",
-    "LessEqual": "{0} <= {1}",
-    "LogicalAnd": "{0} & {1}",
-    "LogicalNot": "!{0}",
-    "LogicalOr": "{0} | {1}",
-    "Maximum": "LO_MAXIMUM({0}, {1})",
-    "Minimum": "LO_MINIMUM({0}, {1})",
-    "Neg": "-{0}",
-    "NotEqual": "{0} != {1}",
-    "Select": "{0} ? {1} : {2}",
-}
-# Operations of all dtypes whose results are rounded.
-_ROUNDED = {
-    "Add": "{0} + {1}",
-    "Mul": "{0} * {1}",
-    "RealDiv": "{0} / {1}",
-    "Sub": "{0} - {1}",
-    "Square": "{0} * {0}",
-}
-# Operations of floating point dtypes only, without and with rounding.
-_FLOAT_EXACT = {
-    "ClipByValue": "LO_MINIMUM(LO_MAXIMUM({0}, {1}), {2})",
-    "Sign": "{0} != {0} ? {0} : ({type})(({0} > 0) - ({0} < 0))",
-}
-_FLOAT = {
-    "DivNoNan": "{1} == 0 ? 0 : {0} / {1}",
-    "Exp": "lo_exp{f}({0})",
-    "Expm1": "lo_expm1{f}({0})",
-    "Log": "lo_log{f}({0})",
-    "Log1p": "lo_log1p{f}({0})",
-    "Pow": "lo_pow{f}({0}, {1})",
-    "Reciprocal": "1 / {0}",
-    "Rsqrt": "1 / __builtin_sqrt{f}({0})",
-    "Sigmoid": "lo_sigmoid{f}({0})",
-    "Sqrt": "__builtin_sqrt{f}({0})",
-    "Tanh": "lo_tanh{f}({0})",
-}
-# Operations that no table can describe. `expression` has their code.
-_OTHERS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
-# Whether the quotient of integers, rounded down, is less than C's quotient, rounded towards 0.
-_FLOOR_IS_LESS = "(({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))"
-# {operation: division of an integer by a constant, division by -1}. On x86-64, the processor raises
-# an error if it divides the lowest integer by -1.
-_INTEGER_DIVISIONS = {
-    "FloorDiv": ("{0} / {1} - " + _FLOOR_IS_LESS, "-{0}"),
-    "FloorMod": ("{0} % {1} + (" + _FLOOR_IS_LESS + " ? {1} : 0)", "0"),
-    "RealDiv": ("{0} / {1}", "-{0}"),
-}
-ELEMENTWISE = frozenset([*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OTHERS, *_INTEGER_DIVISIONS])
 
 
-def expression(node: Node) -> str:
+def expression(nodes: Nodes, i: int) -> str:
     """Returns the C expression of an elementwise operation."""
-    inputs = [text_of(each) for each in node.inputs]
-    if node.operation == "Cast":
-        return _cast(node, inputs[0])
-    if node.operation == "AddN" and node.dtype not in _16_BITS:  # 16-bit sums are not supported
-        return " + ".join(inputs)
-    if node.operation == "SquaredDifference":
-        difference = rounded(node.dtype, f"{inputs[0]} - {inputs[1]}")
-        return rounded(node.dtype, f"({difference}) * ({difference})")
-    if node.operation == "SoftplusGrad":  # TensorFlow's formula: gradients / (exp(-features) + 1)
-        exp = rounded(node.dtype, f"lo_exp{_suffix(node.dtype)}(-{inputs[1]})")
-        denominator = rounded(node.dtype, f"{exp} + 1")
-        return rounded(node.dtype, f"{inputs[0]} / ({denominator})")
-    is_float = _is_float(node.dtype)
-    if node.operation in _INTEGER_DIVISIONS and not is_float:
-        return _integer_division(node, inputs)
-    exact = {**_EXACT, **_FLOAT_EXACT} if is_float else _EXACT
-    inexact = {**_ROUNDED, **_FLOAT} if is_float else _ROUNDED
-    template = exact.get(node.operation) or inexact.get(node.operation)
-    if template is None:
-        raise UnsupportedError(
-            f"kernels do not support the operation {node.operation} in {node.dtype}"
-        )
-    code = template.format(*inputs, f=_suffix(node.dtype), type=type_of(node))
-    return code if node.operation in exact else rounded(node.dtype, code)
+    node = nodes[i]
+    name, dtype, operands = node.operation, node.dtype, [text_of(nodes, k) for k in node.inputs]
+    if name == "Cast":
+        return _cast(nodes[node.inputs[0]].dtype, dtype, operands[0])
+    row = OPERATIONS[name]
+    if row.integer_code is not None and not _is_float(dtype):
+        return _integer_division(nodes, i, operands)
+    is_for_floats = row.dtypes == FLOATS
+    is_sum = name == "AddN" and dtype in HALF  # which TensorFlow does not round after each addition
+    if row.code is None or is_sum or (is_for_floats and not _is_float(dtype)):
+        raise UnsupportedError(f"kernels do not support the operation {name} in {dtype}")
+    if callable(row.code):
+        rounded_expression = functools.partial(rounded, dtype)
+        code = row.code(*operands, rounded=rounded_expression, f=_suffix(dtype))
+    else:
+        code = row.code.format(*operands, f=_suffix(dtype), type=type_of(dtype))
+    return rounded(dtype, code) if row.rounds else code
 
 
-def _cast(node: Node, code: str) -> str:
-    (source,) = node.inputs
-    if node.dtype == source.dtype:
+def _cast(source: str, dtype: str, code: str) -> str:
+    if dtype == source:
         return code
-    if node.dtype == "bool":
+    if dtype == "bool":
         return f"{code} != 0"
-    if _is_float(source.dtype) and not _is_float(node.dtype):
-        return f"lo_{node.dtype}_of_{type_of(source)}({code})"
-    return rounded(node.dtype, f"({type_of(node)}){code}")
+    if _is_float(source) and not _is_float(dtype):
+        return f"lo_{dtype}_of_{type_of(source)}({code})"
+    return rounded(dtype, f"({type_of(dtype)}){code}")
 
 
-def _integer_division(node: Node, inputs: Sequence[str]) -> str:
-    divisor = node.inputs[1]
+def _integer_division(nodes: Nodes, i: int, operands: Sequence[str]) -> str:
+    node = nodes[i]
+    divisor = nodes[node.inputs[1]]
     # TensorFlow raises an error when it divides an integer by zero. A kernel cannot.
     value = divisor.detail if divisor.operation == "Const" else None
     if value in (None, 0):
@@ -127,43 +66,46 @@ def _integer_division(node: Node, inputs: Sequence[str]) -> str:
             f"kernels divide integers only by constants other than 0 ({node.operation} in "
             f"{node.dtype})"
         )
-    division, division_by_minus_1 = _INTEGER_DIVISIONS[node.operation]
-    return (division_by_minus_1 if value == -1 else division).format(*inputs)
+    division, division_by_minus_1 = OPERATIONS[node.operation].integer_code
+    return (division_by_minus_1 if value == -1 else division).format(*operands)
 
 
-def sum_of_integers(node: Node, total: str) -> str:
+def sum_of_integers(nodes: Nodes, i: int, total: str) -> str:
     """Returns the C expression of a sum of integers, which is computed in float64.
 
     Args:
-      node: the sum.
+      nodes: the nodes of the program.
+      i: the position of the sum.
       total: the C expression of its value in float64.
 
     Raises:
       UnsupportedError: float64 may not be exact, or the result is not a sum.
     """
-    (operand,) = node.inputs
+    node = nodes[i]
+    operand = nodes[node.inputs[0]]
     # float64 adds int32 exactly, also if they are cast to int64.
     if operand.dtype == "int64" and operand.operation == "Cast":
-        (operand,) = operand.inputs
+        operand = nodes[operand.inputs[0]]
     if node.operation != "Sum" or operand.dtype not in ("bool", "int32"):
         raise UnsupportedError(
             f"kernels do not support {node.operation} in {node.dtype}, unless it adds int32 or bool"
         )
-    return f"({type_of(node)})lo_int64_of_double({total})"
+    return f"({type_of(node.dtype)})lo_int64_of_double({total})"
 
 
 def _is_float(dtype: str) -> bool:
-    return dtype in ("bfloat16", "float16", "float32", "float64")
+    return dtype in (*FLOATS, *HALF)
 
 
-def name_of(node: Node) -> str:
+def name_of(i: int) -> str:
     """Returns the C variable of a node."""
-    return f"n{node.number}"
+    return f"n{i}"
 
 
-def text_of(node: Node) -> str:
+def text_of(nodes: Nodes, i: int) -> str:
     """Returns the C expression that reads a node: a variable, or the number of a constant."""
-    return _literal(node.detail, node.dtype) if node.operation == "Const" else name_of(node)
+    node = nodes[i]
+    return _literal(node.detail, node.dtype) if node.operation == "Const" else name_of(i)
 
 
 def _literal(number: Any, dtype: str) -> str:
@@ -183,9 +125,9 @@ def _suffix(dtype: str) -> str:
     return "" if dtype == "float64" else "f"
 
 
-def type_of(node: Node) -> str:
-    """Returns the C type in which a node is computed."""
-    return DTYPES[node.dtype][2]
+def type_of(dtype: str) -> str:
+    """Returns the C type in which values of a dtype are computed."""
+    return DTYPES[dtype][2]
 
 
 def stored_type(dtype: str) -> str:
@@ -195,14 +137,14 @@ def stored_type(dtype: str) -> str:
 
 def rounded(dtype: str, code: str) -> str:
     """Returns C code that rounds the result of `code` to a 16-bit dtype; else `code` itself."""
-    return f"lo_round_{dtype}({code})" if dtype in _16_BITS else code
+    return f"lo_round_{dtype}({code})" if dtype in HALF else code
 
 
 def load(dtype: str, place: str) -> str:
     """Returns C code that reads a stored value."""
-    return f"lo_of_{dtype}({place})" if dtype in _16_BITS else place
+    return f"lo_of_{dtype}({place})" if dtype in HALF else place
 
 
 def store(dtype: str, place: str) -> str:
     """Returns a C statement that stores a value, with {} in place of the value."""
-    return f"{place} = lo_to_{dtype}({{}});" if dtype in _16_BITS else f"{place} = {{}};"
+    return f"{place} = lo_to_{dtype}({{}});" if dtype in HALF else f"{place} = {{}};"

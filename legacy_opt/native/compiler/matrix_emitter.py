@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any, List, Sequence, Set, Tuple
 
 from legacy_opt.native.compiler.emitter import Emitter
-from legacy_opt.native.compiler.expressions import name_of, store, stored_type, text_of, type_of
+from legacy_opt.native.compiler.expressions import name_of, store, stored_type
+from legacy_opt.native.compiler.inputs import KernelInputs
+from legacy_opt.programs.operations import SUMS
 from legacy_opt.programs.program import (
     AFTER_MATRICES,
     ELEMENT,
@@ -17,33 +19,25 @@ from legacy_opt.programs.program import (
     MATRIX_COLUMN,
     MATRIX_ROW,
     SCALAR,
-    SUMS,
     Input,
-    Node,
     Program,
-    needed_for,
 )
 
 
 class MatrixEmitter(Emitter):
     """Writes the functions of a kernel for stacks of matrices, in the order of sources/kernel.h."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
+    def __init__(self, program: Program, inputs: KernelInputs) -> None:
+        super().__init__(program, inputs)
         self._row_sums = program.sums(MATRIX_ROW)
         self._column_sums = program.sums(MATRIX_COLUMN)
-        nodes = [node for node in program.nodes if node.operation != "Const"]
-        self._rows = [node for node in nodes if node.level in (MATRIX, MATRIX_ROW)]
-        self._all_columns = [node for node in nodes if node.level == MATRIX_COLUMN]
+        self._rows = self._of_level(MATRIX, MATRIX_ROW)
+        self._all_columns = self._of_level(MATRIX_COLUMN)
         # The columns' values that the loops over elements read.
-        elements = [node for node in nodes if node.level == ELEMENT]
-        changes = [
-            program.changes[each.name].node
-            for each in program.slots
-            if each.name in program.changes
-        ]
-        used = needed_for([*elements, program.value, *changes])
-        self._columns = [node for node in self._all_columns if node in used]
+        changed = [each.name for each in inputs.slots if each.name in program.changes]
+        changes = [program.changes[name].node for name in changed]
+        used = program.needed_for([*self._of_level(ELEMENT), program.value, *changes])
+        self._columns = [i for i in self._all_columns if i in used]
         # Whether the next C function has parameters for the values of rows and columns.
         self._has_rows_and_columns = False
 
@@ -61,7 +55,8 @@ class MatrixEmitter(Emitter):
 
     def _reduce_rows_and_columns(self) -> None:
         sums = self._row_sums + self._column_sums
-        operands = list(dict.fromkeys(node.inputs[0] for node in sums))
+        operand_of = {i: self._nodes[i].inputs[0] for i in sums}
+        operands = list(dict.fromkeys(operand_of.values()))
         self._terms("reduce_lines", operands)
         count = len(operands)
         self._source += [
@@ -73,21 +68,21 @@ class MatrixEmitter(Emitter):
             "    const int64_t m = n - first < 512 ? n - first : 512;",
             self._call_terms("reduce_lines", count),
         ]
-        for node in self._column_sums:
+        for k, i in enumerate(self._column_sums):
             self._source.append(
-                f"    add_column_terms(column_sums + {node.detail} * n + first, "
-                f"terms[{operands.index(node.inputs[0])}], m);"
+                f"    add_column_terms(column_sums + {k} * n + first, "
+                f"terms[{operands.index(operand_of[i])}], m);"
             )
         self._source += [
             f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",
         ]
-        for node in self._row_sums:
-            part = operands.index(node.inputs[0])
-            self._source.append(f"  row_sums[{node.detail}] = total(parts[{part}]);")
+        for k, i in enumerate(self._row_sums):
+            part = operands.index(operand_of[i])
+            self._source.append(f"  row_sums[{k}] = total(parts[{part}]);")
         self._close()
 
-    def _terms(self, name: str, operands: Sequence[Node]) -> None:
+    def _terms(self, name: str, operands: Sequence[int]) -> None:
         super()._terms(name, operands)
         if name == "reduce_lines":
             self._source += [
@@ -100,34 +95,34 @@ class MatrixEmitter(Emitter):
 
     def _after_rows(self) -> None:
         """Writes the C function that computes the row values and row slots of one matrix."""
-        rows = [node for node in self._rows if node.level == MATRIX_ROW]
-        before_matrices = [node for node in rows if node.stage < AFTER_MATRICES]
-        after_matrices = [node for node in rows if node.stage >= AFTER_MATRICES]
-        matrices = [node for node in self._rows if node.level == MATRIX]
-        sums = [node for node in matrices if node.operation in SUMS]
+        rows, matrices = self._of_level(MATRIX_ROW), self._of_level(MATRIX)
+        before_matrices = [i for i in rows if self._stages[i] < AFTER_MATRICES]
+        after_matrices = [i for i in rows if self._stages[i] >= AFTER_MATRICES]
+        sums = [i for i in matrices if self._nodes[i].operation in SUMS]
         self._source += [
             "VECTORIZED static void after_rows(void* const* row_slots, const double* sums,",
             "                                  int64_t rows, int64_t count, const void* from_,",
             "                                  void* to) {",
             "  const hoisted_t* from = from_;",
-            *(f"  double total{node.detail} = 0;" for node in sums),
+            *(f"  double total{self._number_of(i)} = 0;" for i in sums),
         ]
-        self._read_scalars(self._rows, self._program.row_slots)
+        self._read_scalars(self._rows, self._inputs.row_slots)
         self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
         self._source.append("    row_t* const h = (row_t*)to + i;")
         self._compute(before_matrices, "h->{} = ")
-        for node in sums:
-            self._source.append(f"    total{node.detail} += (double){text_of(node.inputs[0])};")
+        for i in sums:
+            term = self._text(self._nodes[i].inputs[0])
+            self._source.append(f"    total{self._number_of(i)} += (double){term};")
         self._source.append("  }")
         self._compute(matrices, "")
         self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
         self._source.append("    row_t* const h = (row_t*)to + i;")
-        for node in before_matrices:
-            self._source.append(f"    const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
-        for node in matrices:
-            self._source.append(f"    h->{name_of(node)} = {name_of(node)};")
+        for i in before_matrices:
+            self._source.append(f"    const {self._type(i)} {name_of(i)} = h->{name_of(i)};")
+        for i in matrices:
+            self._source.append(f"    h->{name_of(i)} = {name_of(i)};")
         self._compute(after_matrices, "h->{} = ")
-        self._write_slots(self._program.row_slots, "row_slots")
+        self._write_slots(self._inputs.row_slots, "row_slots")
         self._source.append("  }")
         self._close()
 
@@ -139,12 +134,12 @@ class MatrixEmitter(Emitter):
             "                                     void* to) {",
             "  const hoisted_t* from = from_;",
         ]
-        self._read_scalars(self._all_columns, self._program.column_slots)
+        self._read_scalars(self._all_columns, self._inputs.column_slots)
         self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         self._compute(self._all_columns, "")
-        for k, node in enumerate(self._columns):
-            self._source.append(f"    {self._column(k, '', 'to')}[i] = {name_of(node)};")
-        self._write_slots(self._program.column_slots, "column_slots")
+        for k, i in enumerate(self._columns):
+            self._source.append(f"    {self._column(k, '', 'to')}[i] = {name_of(i)};")
+        self._write_slots(self._inputs.column_slots, "column_slots")
         self._source.append("  }")
         self._close()
 
@@ -153,54 +148,52 @@ class MatrixEmitter(Emitter):
 
         `column_values` in sources/kernel.h describes the layout of these arrays.
         """
-        kind = type_of(self._columns[k])
+        kind = self._type(self._columns[k])
         return f"(({const}{kind}*)(({const}char*){columns} + {k} * 8 * n))"
 
-    def _read_scalars(self, nodes: Sequence[Node], slots: Sequence[Input]) -> None:
-        read = {each for node in nodes for each in node.inputs}
+    def _read_scalars(self, nodes: Sequence[int], slots: Sequence[Input]) -> None:
+        read = {each for i in nodes for each in self._nodes[i].inputs}
         changes = [self._program.changes.get(slot.name) for slot in slots]
         read.update(change.node for change in changes if change is not None)
-        for node in self._hoisted:
-            if node.level == SCALAR and node in read:
-                self._read_hoisted(node, "from")
+        for i in self._of_level(SCALAR):
+            if i in read:
+                self._read_hoisted(i, "from")
 
-    def _compute(self, nodes: Sequence[Node], also: str) -> None:
-        for node in nodes:
-            name, code = name_of(node), self._code(node)
-            self._source.append(f"    const {type_of(node)} {name} = {also.format(name)}{code};")
+    def _compute(self, nodes: Sequence[int], also: str) -> None:
+        for i in nodes:
+            name, code = name_of(i), self._code(i)
+            self._source.append(f"    const {self._type(i)} {name} = {also.format(name)}{code};")
 
     def _write_slots(self, slots: Sequence[Input], array: str) -> None:
         for k, slot in enumerate(slots):
             change = self._program.changes.get(slot.name)
             if change is not None:
                 place = f"(({stored_type(slot.dtype)}*){array}[{k}])[i]"
-                self._source.append("    " + store(slot.dtype, place).format(text_of(change.node)))
+                new = self._text(change.node)
+                self._source.append("    " + store(slot.dtype, place).format(new))
 
-    def _sum_of(self, node: Node, total: str, count: str) -> str:
+    def _sum_of(self, i: int, total: str, count: str) -> str:
+        number = self._number_of(i)
         total, count = {
             SCALAR: (total, count),
-            MATRIX: (f"total{node.detail}", "rows"),
-            MATRIX_ROW: (f"sums[i * {len(self._row_sums)} + {node.detail}]", "count"),
-            MATRIX_COLUMN: (f"sums[{node.detail} * n + i]", "count"),
-        }[node.level]
-        return super()._sum_of(node, total, count)
+            MATRIX: (f"total{number}", "rows"),
+            MATRIX_ROW: (f"sums[i * {len(self._row_sums)} + {number}]", "count"),
+            MATRIX_COLUMN: (f"sums[{number} * n + i]", "count"),
+        }[self._nodes[i].level]
+        return super()._sum_of(i, total, count)
 
-    def _input_place(self, input_: Input) -> str:
-        for array in "row_slots", "column_slots":
-            slots = getattr(self._program, array)
-            if input_ in slots:
-                return f"((const {stored_type(input_.dtype)}*){array}[{slots.index(input_)}])[i]"
-        return super()._input_place(input_)
+    def _place_in(self, array: str, k: int, kind: str) -> str:
+        if array in ("row_slots", "column_slots"):
+            return f"((const {kind}*){array}[{k}])[i]"
+        return super()._place_in(array, k, kind)
 
-    def _read_rows(self, needed: Set[Node]) -> None:
-        for node in self._rows:
-            if node in needed:
-                self._read_hoisted(node, "row")
+    def _read_rows(self, needed: Set[int]) -> None:
+        for i in self._rows:
+            if i in needed:
+                self._read_hoisted(i, "row")
 
     def _outer_parameters(self) -> str:
-        columns = [
-            f", const {type_of(node)}* restrict column_{name_of(node)}" for node in self._columns
-        ]
+        columns = [f", const {self._type(i)}* restrict column_{name_of(i)}" for i in self._columns]
         if not self._has_rows_and_columns:
             return super()._outer_parameters()
         return super()._outer_parameters() + ", const row_t* row" + "".join(columns)

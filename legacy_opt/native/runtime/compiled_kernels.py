@@ -9,8 +9,10 @@ from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.emitter import MOST_SCALARS, MOST_SLOTS
+from legacy_opt.native.compiler.inputs import KernelInputs, inputs_of
 from legacy_opt.native.runtime import cache
-from legacy_opt.programs.program import MOST_SCALARS, MOST_SLOTS, Program
+from legacy_opt.programs.program import Input, Program
 
 ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
 _INT = ctypes.c_int32
@@ -61,6 +63,7 @@ class Kernel(NamedTuple):
     """A compiled program, in a loaded library."""
 
     program: Program
+    inputs: KernelInputs
     key: str  # see `cache.key_of`
     library: ctypes.CDLL
 
@@ -69,24 +72,33 @@ class Kernel(NamedTuple):
         """The kernel's table, a `ctypes.Structure`."""
         return _Table.in_dll(self.library, "legacy_opt_table")
 
+    @property
+    def has_matrices(self) -> bool:
+        """Whether there are values or slots of matrices, or of their rows or columns."""
+        return self.program.has_matrices or self.inputs.have_matrices
 
-def compiled(program: Program) -> Kernel:
+
+def compiled(program: Program, slots: Sequence[Input] = ()) -> Kernel:
     """Returns the kernel of a program; compiles the program if there is no compiled kernel yet.
+
+    Args:
+      program: the program.
+      slots: all slots of the variable.
 
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
     """
-    key, library = cache.load(emit(program))
-    kernel = Kernel(program, key, library)
+    key, library = cache.load(emit(program, slots))
+    inputs = inputs_of(program, slots)
+    kernel = Kernel(program, inputs, key, library)
     try:
         table = kernel.table
     except ValueError:  # the library has no such symbol
         raise cache.NoCompilerError(
             f"The file {library._name} contains no kernel. Delete the file."
         ) from None
-    inputs = program.scalars, program.slots, program.row_slots, program.column_slots
     counts = table.scalars, table.slots, table.row_slots, table.column_slots
-    if table.abi != ABI or counts != tuple(map(len, inputs)):
+    if table.abi != ABI or counts != tuple(map(len, inputs[:4])):
         raise cache.NoCompilerError(
             f"The kernel {library._name} does not fit its rule. Delete the file."
         )
@@ -107,7 +119,7 @@ def run(
 
     Args:
       kernel: the kernel.
-      value: the variable's value, contiguous. The shapes of arrays matter only if the program
+      value: the variable's value, contiguous. The shapes of arrays matter only if the kernel
         `has_matrices`, or if `rows` is given.
       gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
       slots: the values of all slots by name, contiguous. For a scalar slot, only the first element
@@ -115,20 +127,20 @@ def run(
       scalars: the values of the program's scalars by name, in the scalars' dtypes.
       rows: the numbers of the rows to update, without duplicates; None for the whole variable.
     """
-    program, table = kernel.program, kernel.table
+    inputs, table = kernel.inputs, kernel.table
     # The buffer for values that are computed once per update or row.
     hoisted = ctypes.create_string_buffer(table.hoisted_bytes + 64)
-    element_slots = [slots[each.name] for each in program.slots]
-    row_slots = [slots[each.name] for each in program.row_slots]
-    scalar_slots = addresses([slots[each.name] for each in program.scalar_slots])
-    scalar_values = [np.asarray(scalars[each.name]) for each in program.scalars]
+    element_slots = [slots[each.name] for each in inputs.slots]
+    row_slots = [slots[each.name] for each in inputs.row_slots]
+    scalar_slots = addresses([slots[each.name] for each in inputs.scalar_slots])
+    scalar_values = [np.asarray(scalars[each.name]) for each in inputs.scalars]
     table.prepare(addresses(scalar_values), scalar_slots, hoisted)
-    if program.has_matrices:
+    if kernel.has_matrices:
         _update_matrices(kernel, value, slots, gradient, hoisted)
     elif rows is None:
         _update(table, value, element_slots, gradient, hoisted)
     else:
-        if program.fades:
+        if kernel.program.fades:
             for row in sorted(set(range(len(value))) - set(rows)):
                 pointers = addresses([slot[row] for slot in element_slots])
                 table.fade(pointers, hoisted, value[row].size)
@@ -142,7 +154,7 @@ def run(
                 gradient[i : i + 1],
                 hoisted,
             )
-    if program.scalar_slots:
+    if inputs.scalar_slots:
         table.finish(scalar_slots, hoisted)
 
 
@@ -165,12 +177,12 @@ def _update_matrices(
     hoisted: Any,
 ) -> None:
     """Updates a stack of matrices; see `UpdateMatrices` in sources/update.h."""
-    program, table = kernel.program, kernel.table
+    inputs, table = kernel.inputs, kernel.table
     rows, columns = value.shape[-2:]
 
     def row_pointers(index: Tuple[int, ...]) -> Tuple[int, Any, int]:
         """Returns pointers to the value, the slots and the gradient of a row."""
-        slot_rows = addresses([slots[each.name][index] for each in program.slots])
+        slot_rows = addresses([slots[each.name][index] for each in inputs.slots])
         return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
     all_rows, buffers = [], []  # the arguments of functions for each row; the memory behind them
@@ -186,8 +198,8 @@ def _update_matrices(
                 results = row_sum.ctypes.data, column_sums.ctypes.data
                 table.reduce_lines(*arrays, hoisted, columns, *results)
         for line_slots, function, sums, buffer in (
-            (program.row_slots, table.after_rows, row_sums, row_buffers),
-            (program.column_slots, table.after_columns, column_sums, column_buffer),
+            (inputs.row_slots, table.after_rows, row_sums, row_buffers),
+            (inputs.column_slots, table.after_columns, column_sums, column_buffer),
         ):
             pointers = addresses([slots[each.name][matrix] for each in line_slots])
             function(pointers, sums.ctypes.data, rows, columns, hoisted, buffer.ctypes.data)

@@ -176,7 +176,7 @@ def update(
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
         followed by its slots. For rows, there are no names.
-      scalars: the values of the scalars of `kernel.program`, in the same order.
+      scalars: the values of `kernel.inputs.scalars`, in the same order.
       gradients: one gradient per variable; of a sparse gradient, the values, ``[n, …]``.
       use_locking: whether to lock ref variables. Resource variables are always locked.
       ids: the row numbers of a sparse gradient, in which rows of equal ids are summed: ``[n]``,

@@ -14,6 +14,7 @@ import tensorflow as tf
 from legacy_opt.native.runtime import compiled_kernels
 from legacy_opt.programs import program as programs
 from legacy_opt.programs.matrix_axes import axes_of
+from legacy_opt.programs.operations import COMPARISONS
 from legacy_opt.programs.program import Input, Program, UnsupportedError
 from legacy_opt.programs.trace import Results
 
@@ -27,7 +28,6 @@ UNITS = 16
 # The largest allowed difference, as a multiple of the change by moved inputs.
 MOVES = 4
 MOST_ELEMENTS = 1 << 22
-COMPARISONS = ("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual")
 
 
 def check(
@@ -51,7 +51,7 @@ def check(
         the difference between these two.
     """
     differences = []
-    for each in _shapes(shape, kernel.program.has_matrices):
+    for each in _shapes(shape, kernel.has_matrices):
         difference = _difference(kernel, inputs, each, rule)
         if difference == "":
             return
@@ -82,10 +82,9 @@ def _difference(
       A text about one difference; "" if there is no difference; None if TensorFlow cannot run the
       rule in this dtype or shape.
     """
-    program = kernel.program
     random = np.random.RandomState(0)
-    first = {each: _random_values(random, each, shape, program.has_matrices) for each in inputs}
-    feeds = [first, *_other_branches(program, first)]
+    first = {each: _random_values(random, each, shape, kernel.has_matrices) for each in inputs}
+    feeds = [first, *_other_branches(kernel.program, first)]
     moved_feeds = [
         {each: _moved(random, array, each.dtype) for each, array in feed.items()} for feed in feeds
     ]
@@ -112,15 +111,17 @@ def _difference(
 
 def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
     """Yields inputs with which the program's comparisons of a scalar and a number are different."""
+    scalars = {each.key: each for each in feed if not each.is_slot}
     for node in program.nodes:
         if node.operation not in COMPARISONS or node.level != programs.SCALAR:
             continue
-        operands = [each.inputs[0] if each.operation == "Cast" else each for each in node.inputs]
-        scalars = [each.detail for each in operands if each.operation == "Input"]
+        operands = [program.nodes[each] for each in node.inputs]
+        operands = [program.nodes[n.inputs[0]] if n.operation == "Cast" else n for n in operands]
+        compared = [scalars.get(each.detail) for each in operands if each.operation == "Input"]
         numbers = [each.detail for each in operands if each.operation == "Const"]
-        for scalar, number in zip(scalars, numbers):
+        for scalar, number in zip(compared, numbers):
             for value in (number - 1, number, number + 1):
-                if scalar in feed and not scalar.is_slot:
+                if scalar is not None:
                     yield {**feed, scalar: np.array(value, feed[scalar].dtype)}
 
 
@@ -130,7 +131,7 @@ def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays
     slots = {each.name: array for each, array in arrays.items() if each.is_slot}
     not_slots = {each.name: array for each, array in arrays.items() if not each.is_slot}
     value, gradient = not_slots[programs.VALUE], not_slots[programs.GRADIENT]
-    by_rows = any(each.level == programs.ROW for each in kernel.program.row_slots)
+    by_rows = any(each.level == programs.ROW for each in kernel.inputs.row_slots)
     rows = range(len(value)) if by_rows else None
     compiled_kernels.run(kernel, value, gradient, slots, not_slots, rows)
     return arrays

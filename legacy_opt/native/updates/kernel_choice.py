@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -12,9 +12,11 @@ from legacy_opt.core.types import Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
 from legacy_opt.native.updates import check
 from legacy_opt.programs.formulas import Formula, Formulas
+from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.programs.program import UnsupportedError
 
 # The largest number of kernels that are made for one variable. There is a limit, because a rule may
@@ -86,10 +88,10 @@ def checked_kernel(formula: Formula) -> compiled_kernels.Kernel:
     """
     library = tensorflow_operations.load()
     program = formula.program()
-    key = emit(program), *program.names
+    key = emit(program, formula.slots), *inputs_of(program, formula.slots).names
     if key not in _checked_kernels:
         try:
-            kernel = compiled_kernels.compiled(program)
+            kernel = compiled_kernels.compiled(program, formula.slots)
             check.check(kernel, formula.inputs, formula.shape, formula.function)
             tensorflow_operations.register(library, kernel)
             _checked_kernels[key] = kernel
@@ -98,6 +100,36 @@ def checked_kernel(formula: Formula) -> compiled_kernels.Kernel:
     if isinstance(_checked_kernels[key], str):
         raise UnsupportedError(_checked_kernels[key])
     return _checked_kernels[key]
+
+
+def source_of(
+    make: Callable[[], Any],
+    dtype: Any,
+    sparse: bool,
+    shape: Sequence[int] = (2, 2),
+    change: Callable[[Formulas], Formulas] = lambda formulas: formulas,
+) -> str:
+    """Returns the C source of the kernel with which an optimizer updates a variable.
+
+    Args:
+      make: a function that creates an optimizer. It is called in a new graph with a global step.
+      dtype: the dtype of the variable.
+      sparse: whether the gradient is sparse.
+      shape: the shape of the variable. The variable's name is "w".
+      change: a function that takes the optimizer's formulas and returns the formulas to compile.
+
+    Raises:
+      UnsupportedError: there is no kernel.
+      WrongTypeError: the optimizer cannot train variables of this dtype.
+    """
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        optimizer = make()
+        variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
+        optimizer._create_slots([variable])
+        optimizer._prepare()
+        formula = change(formulas_of(optimizer)).formula_of(variable, sparse)
+        return emit(formula.program(), formula.slots)
 
 
 def check_place(name: str, device: Optional[str]) -> None:

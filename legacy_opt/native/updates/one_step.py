@@ -32,7 +32,7 @@ have_kernels: Optional[Dict[Tuple[int, str], bool]] = None
 
 
 class _Update(NamedTuple):
-    """An update of a variable by a kernel; `grad` and `indices` are as in `Kernels.update`."""
+    """An update of a variable by a kernel; see `Kernels.update`. Row numbers may be repeated."""
 
     formulas: Formulas
     kernel: Any
@@ -204,7 +204,7 @@ def _needs_dense(update: _Update) -> bool:
     """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
     if update.indices is None or not update.formulas.needs_whole_tensor(update.variable):
         return False
-    return update.kernel.program.needs_all_elements
+    return update.kernel.has_matrices or update.kernel.program.needs_all_elements
 
 
 def _update_or_none(
@@ -237,7 +237,7 @@ def _group_key(update: _Update) -> Any:
     factors = getattr(update.formulas, "factors", ())
     scalars = tuple(identity_of(factor.scalar) for factor in factors)
     # Two programs may have the same kernel, but read other scalars or slots.
-    names = update.kernel.program.names
+    names = update.kernel.inputs.names
     return update.kernel.key, names, variable.device, is_resource(variable), scalars
 
 
@@ -268,12 +268,12 @@ def _run(updates: List[_Update]) -> Any:
         if have_kernels is not None:
             have_kernels[id(update.variable), update.variable.name] = True
         variables.append(update.variable)
-        for slot in kernel.program.all_slots:
+        for slot in kernel.inputs.all_slots:
             variables.append(optimizer.get_slot(update.variable, slot.name))
     tensors = [each.handle if is_resource(each) else versions.ref_of(each) for each in variables]
     scalars = formulas.scalars(variable.dtype.base_dtype)
     arguments = {
-        "scalars": [scalars[each.name] for each in kernel.program.scalars],
+        "scalars": [scalars[each.name] for each in kernel.inputs.scalars],
         "gradients": [update.grad for update in updates],
         "use_locking": optimizer._use_locking,
     }

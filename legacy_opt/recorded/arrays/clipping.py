@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Collection, Dict, List, Sequence
 
-from legacy_opt.recorded.arrays.interpreter import Update, compute
+from legacy_opt.programs.program import SCALAR
+from legacy_opt.recorded.arrays.interpreter import Computation, Update
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import SCALAR, SUMMED_ROWS, Record
+from legacy_opt.recorded.records import SUMMED_ROWS, Record
 
 
 def clipped_by_global_norm(
@@ -26,15 +27,15 @@ def clipped_by_global_norm(
             library.summed_in_place(each) if isinstance(each, tuple) else each for each in gradients
         ]
     values = [each.values if isinstance(each, tuple) else each for each in gradients]
+    do = Computation(library, dtype)
     arrays = [library.rounded(library.array(each), dtype) for each in values]
-    norm = _global_norm(library, arrays, dtype)
+    norm = _global_norm(do, arrays)
     factors: Dict[int, Any] = {}
     for limit in limits:
         if id(limit) not in factors:
-            factors[id(limit)] = _factor(library, norm, limit, dtype)
+            factors[id(limit)] = _factor(do, norm, limit)
     products = [
-        library.plain(compute(library, "Mul", [array, factors[id(limit)]], dtype))
-        for array, limit in zip(arrays, limits)
+        library.plain(do("Mul", array, factors[id(limit)])) for array, limit in zip(arrays, limits)
     ]
     clipped = [
         each._replace(values=product) if isinstance(each, tuple) else product
@@ -43,22 +44,18 @@ def clipped_by_global_norm(
     return [update._replace(gradient=each) for update, each in zip(updates, clipped)]
 
 
-def _global_norm(library: Library, gradients: Sequence[Any], dtype: str) -> Any:
+def _global_norm(do: Computation, gradients: Sequence[Any]) -> Any:
     """Returns the norm of all elements of all arrays."""
+    library = do.library
     total = library.constant(0, "float64")
     for each in gradients:
         if 0 in each.shape:  # a sparse gradient may have no rows
             continue
-        square = library.cast(compute(library, "Square", [each], dtype), "float64")
-        total = total + library.sum(square, SCALAR, False)
-    return library.cast(library.sqrt(total), dtype)
+        total = total + library.sum(library.cast(do("Square", each), "float64"), SCALAR, False)
+    return library.cast(library.sqrt(total), do.dtype)
 
 
-def _factor(library: Library, norm: Any, limit: Any, dtype: str) -> Any:
+def _factor(do: Computation, norm: Any, limit: Any) -> Any:
     """Returns the number by which gradients are multiplied; NaN if the norm is not finite."""
-
-    def do(operation: str, *operands: Any) -> Any:
-        return compute(library, operation, operands, dtype)
-
     shorter = do("Mul", limit, do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit)))
     return do("Add", shorter, do("Sub", norm, norm))

@@ -2,97 +2,50 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from legacy_opt.programs.operations import FLOATS, INTEGERS, SUMS
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.operations import FLOATS, INTEGERS, OPERATIONS, SUMS
+from legacy_opt.programs.program import Function, Nodes, Program
 from legacy_opt.recorded import records
-from legacy_opt.recorded.arrays.elementary import FUNCTIONS
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import Function, Group, Node, Program, Record, RecordError, Slot
+from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
 
-def _maximum(library, a, b):
-    return library.where(a != a, a, library.where(b != b, b, library.where(a < b, b, a)))
+class Computation(NamedTuple):
+    """Computes operations; operands may be Python's integers. `Operation.meaning` gets it.
 
+    Attributes:
+      library: the array library.
+      dtype: the dtype of the results.
+    """
 
-def _minimum(library, a, b):
-    return library.where(a != a, a, library.where(b != b, b, library.where(b < a, b, a)))
+    library: Library
+    dtype: str
 
+    def __call__(self, name: str, *operands: Any) -> Any:
+        row = OPERATIONS[name]
+        operands = tuple(self.number(each) if type(each) is int else each for each in operands)
+        if row.function is not None:
+            value = self.library.function(row, operands, self.dtype)
+        else:
+            value = row.meaning(self, *operands)
+        return self.library.rounded(value, self.dtype) if row.rounds else value
 
-def _sign(library, a, dtype):
-    one, zero = library.constant(1, dtype), library.constant(0, dtype)
-    signs = library.where(a > 0, one, library.where(a < 0, -one, zero))
-    return library.where(a != a, a, signs)
+    def number(self, value: Any) -> Any:
+        """Returns a scalar."""
+        return self.library.constant(value, self.dtype)
 
-
-# Operations whose results are exact, and operations that round. The arguments are the library, the
-# operands and the dtype of the result.
-_EXACT: Dict[str, Callable[..., Any]] = {
-    "Abs": lambda library, a, dtype: library.where(a < 0, -a, a + library.constant(0, dtype)),
-    "ClipByValue": lambda lib, a, b, c, dtype: _minimum(lib, _maximum(lib, a, b), c),
-    "Equal": lambda library, a, b, dtype: a == b,
-    "FloorDiv": lambda library, a, b, dtype: a // b,
-    "FloorMod": lambda library, a, b, dtype: a % b,
-    "Greater": lambda library, a, b, dtype: a > b,
-    "GreaterEqual": lambda library, a, b, dtype: a >= b,
-    "Less": lambda library, a, b, dtype: a < b,
-    "LessEqual": lambda library, a, b, dtype: a <= b,
-    "LogicalAnd": lambda library, a, b, dtype: a & b,
-    "LogicalNot": lambda library, a, dtype: a == library.constant(False, "bool"),
-    "LogicalOr": lambda library, a, b, dtype: a | b,
-    "Maximum": lambda library, a, b, dtype: _maximum(library, a, b),
-    "Minimum": lambda library, a, b, dtype: _minimum(library, a, b),
-    "Neg": lambda library, a, dtype: -a,
-    "NotEqual": lambda library, a, b, dtype: a != b,
-    "Select": lambda library, a, b, c, dtype: library.where(a, b, c),
-    "Sign": _sign,
-}
-_ROUNDED: Dict[str, Callable[..., Any]] = {
-    "Add": lambda library, a, b, dtype: a + b,
-    "Mul": lambda library, a, b, dtype: a * b,
-    "RealDiv": lambda library, a, b, dtype: a / b,
-    "Reciprocal": lambda library, a, dtype: library.constant(1, dtype) / a,
-    "Sqrt": lambda library, a, dtype: library.sqrt(a),
-    "Square": lambda library, a, dtype: a * a,
-    "Sub": lambda library, a, b, dtype: a - b,
-}
-# Operations that consist of operations that round.
-_COMPOSED: Dict[str, Callable[..., Any]] = {
-    "AddN": lambda do, operands: functools.reduce(functools.partial(do, "Add"), operands),
-    "Rsqrt": lambda do, operands: do("Reciprocal", do("Sqrt", operands[0])),
-    "SoftplusGrad": lambda do, operands: do(
-        "RealDiv", operands[0], do("Add", do("Exp", do("Neg", operands[1])), 1)
-    ),
-    "SquaredDifference": lambda do, operands: do("Square", do("Sub", *operands)),
-}
-
-
-def compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
-    """Computes an operation; operands may be Python's integers."""
-    operands = [library.constant(each, dtype) if type(each) is int else each for each in operands]
-    if operation in _EXACT:
-        return _EXACT[operation](library, *operands, dtype=dtype)
-    if operation in _ROUNDED:
-        return library.rounded(_ROUNDED[operation](library, *operands, dtype=dtype), dtype)
-    if operation == "DivNoNan":
-        zero = library.constant(0, dtype)
-        quotient = library.rounded(operands[0] / operands[1], dtype)
-        return library.where(operands[1] == zero, zero, quotient)
-    if operation in FUNCTIONS:
-        return library.rounded(library.function(operation, operands, dtype), dtype)
-
-    def do(name: str, *its_operands: Any) -> Any:
-        return compute(library, name, its_operands, dtype)
-
-    return _COMPOSED[operation](do, operands)
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        """Returns elements of x and y."""
+        return self.library.where(condition, x, y)
 
 
 def values_of(
     library: Library,
-    nodes: Sequence[Node],
+    nodes: Nodes,
     inputs: Mapping[Tuple[str, str], Any],
     results: Collection[int],
     of_rows: bool = False,
@@ -127,14 +80,14 @@ def values_of(
                 value = value / library.constant(library.count(wide, node.level), "float64")
             value = library.rounded(library.cast(value, node.dtype), node.dtype)
         else:
-            value = compute(library, node.operation, operands, node.dtype)
+            value = Computation(library, node.dtype)(node.operation, *operands)
         values.append(value)
     return values
 
 
 def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
-    inputs = {(records.NUMBER, name): value for name, value in given.items()}
+    inputs = {(programs.NUMBER, name): value for name, value in given.items()}
     values = values_of(library, function.nodes, inputs, set(function.results.values()))
     return {name: values[position] for name, position in function.results.items()}
 
@@ -187,10 +140,10 @@ def run_program(
       The new value of the variable, or of its touched rows; a dict from names of changed slots to
       their new values there; a dict from names of slots to factors of the rows not touched.
     """
-    inputs = {(records.NUMBER, name): each for name, each in scalars.items()}
-    inputs.update({(records.SLOT, name): each for name, each in slots.items()})
-    inputs[records.TENSOR, "gradient"] = gradient
-    inputs[records.TENSOR, "value"] = value
+    inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
+    inputs.update({(programs.SLOT, name): each for name, each in slots.items()})
+    inputs[programs.TENSOR, programs.GRADIENT] = gradient
+    inputs[programs.TENSOR, programs.VALUE] = value
     values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
 
     def result(position: int) -> Any:
@@ -201,8 +154,8 @@ def run_program(
     new_slots, factors = {}, {}
     for name, change in program.changes.items():
         new = result(change.node)
-        if change.how == records.ADD:
-            new = compute(library, "Add", [slots[name], new], layouts[name].dtype)
+        if change.how == programs.ADD:
+            new = Computation(library, layouts[name].dtype)("Add", slots[name], new)
         new_slots[name] = new
         if change.factor is not None:
             factors[name] = result(change.factor)
@@ -213,11 +166,11 @@ def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
     return {
-        records.ROW: shape[:1],
+        programs.ROW: shape[:1],
         records.FLAT_ROW: shape[:1],
-        records.SCALAR: (),
-        records.MATRIX_ROW: shape[:-1],
-        records.MATRIX_COLUMN: shape[:-2] + shape[-1:],
+        programs.SCALAR: (),
+        programs.MATRIX_ROW: shape[:-1],
+        programs.MATRIX_COLUMN: shape[:-2] + shape[-1:],
     }.get(layout, shape)
 
 
@@ -231,10 +184,10 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     """
     shape = tuple(shape)
     return {
-        records.ELEMENT: shape,
-        records.ROW: shape[:1] + (1,) * (len(shape) - 1),
-        records.MATRIX_ROW: shape[:-1] + (1,),
-        records.MATRIX_COLUMN: shape[:-2] + (1,) + shape[-1:],
+        programs.ELEMENT: shape,
+        programs.ROW: shape[:1] + (1,) * (len(shape) - 1),
+        programs.MATRIX_ROW: shape[:-1] + (1,),
+        programs.MATRIX_COLUMN: shape[:-2] + (1,) + shape[-1:],
     }.get(records.level_of(slot.layout, by_rows), ())
 
 
@@ -248,7 +201,10 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
     """
     if slot.layout in (records.FLAT, records.FLAT_ROW):
         return array.reshape(-1), slice(0, 1) if ids is None else ids
-    return array, ids if ids is not None and slot.layout in (records.ELEMENT, records.ROW) else ...
+    return array, ids if ids is not None and slot.layout in (
+        programs.ELEMENT,
+        programs.ROW,
+    ) else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
-from legacy_opt.recorded.arrays.elementary import FUNCTIONS
+from legacy_opt.programs.operations import Operation
 from legacy_opt.recorded.arrays.sums import axis_of, ordered_sum
 
 EXACT, FAST = LEVELS = ("exact", "fast")
@@ -25,12 +25,7 @@ class Library:
     Args:
       level: "exact" computes the bits of native kernels; "fast" leaves functions and sums to the
         array library.
-
-    Attributes:
-      fast_functions: a dict from names in `elementary.FUNCTIONS` to functions of the array library.
     """
-
-    fast_functions: Mapping[str, Callable[..., Any]] = {}
 
     def __init__(self, level: str = EXACT) -> None:
         self._is_exact = level == EXACT
@@ -71,7 +66,7 @@ class Library:
         """Broadcasts an array to a shape."""
         raise NotImplementedError
 
-    # What `elementary.FUNCTIONS` need.
+    # What elementary functions need.
 
     def bits(self, x: Any) -> Any:
         """Returns the bits of float64 numbers as int64."""
@@ -81,12 +76,16 @@ class Library:
         """Returns the float64 numbers with these bits."""
         raise NotImplementedError
 
-    def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
-        """Computes a function of `elementary.FUNCTIONS`; if exact, in float64 and rounded once."""
+    def function(self, row: Operation, operands: Sequence[Any], dtype: str) -> Any:
+        """Computes an elementary function; if exact, in float64 and rounded once."""
         if not self._is_exact:
-            return self.fast_functions[name](*operands)
+            return self.fast(row.fast)(*operands)
         wide = [self.cast(each, "float64") for each in operands]
-        return self.cast(FUNCTIONS[name](self, *wide), dtype)
+        return self.cast(row.function(self, *wide), dtype)
+
+    def fast(self, name: str) -> Any:
+        """Returns the array library's own function of this name."""
+        raise NotImplementedError
 
     # Sums.
 

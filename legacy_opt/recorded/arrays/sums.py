@@ -6,7 +6,7 @@ import functools
 import operator
 from typing import Any
 
-from legacy_opt.recorded.records import MATRIX, MATRIX_COLUMN, MATRIX_ROW
+from legacy_opt.programs.program import MATRIX, MATRIX_COLUMN, MATRIX_ROW
 
 _PART = 8192  # elements of a partial sum, as in native/sources/update.h
 _LANES = 16  # as in native/compiler/emitter.py

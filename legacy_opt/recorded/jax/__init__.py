@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legacy_opt.programs.operations import INTEGERS, SUMS
+from legacy_opt.programs.operations import INTEGERS, WIDE
 from legacy_opt.recorded.arrays import clipping, interpreter
-from legacy_opt.recorded.arrays.elementary import FUNCTIONS
 from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
@@ -291,5 +290,5 @@ def _reasons_for_x64(record: Record) -> Iterator[str]:
         if dtype in ("float64", "int64"):
             yield f"numbers of {dtype}"
     for node in nodes:
-        if node.operation in (*FUNCTIONS, *SUMS, "SoftplusGrad"):
+        if node.operation in WIDE:
             yield f"the operation {node.operation}"

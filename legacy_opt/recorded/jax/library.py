@@ -121,19 +121,12 @@ class JaxLibrary(Library):
       zero: see `Exact`; None if nothing is rounded.
     """
 
-    fast_functions = {
-        "Exp": jnp.exp,
-        "Expm1": jnp.expm1,
-        "Log": jnp.log,
-        "Log1p": jnp.log1p,
-        "Pow": jnp.power,
-        "Sigmoid": jax.nn.sigmoid,
-        "Tanh": jnp.tanh,
-    }
-
     def __init__(self, level: str, zero: Any = None) -> None:
         super().__init__(level)
         self._zero = zero
+
+    def fast(self, name: str) -> Any:
+        return getattr(jnp, name, None) or getattr(jax.nn, name)
 
     def array(self, x: Any) -> Any:
         return Exact(x, self._zero).made(x) if self._is_exact else x

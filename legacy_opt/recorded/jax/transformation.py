@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from legacy_opt.programs.program import Program
 from legacy_opt.recorded.jax import JaxOptimizer, State
 from legacy_opt.recorded.jax.updates import Rows, addend, is_subtraction
-from legacy_opt.recorded.records import Program, Record, RecordError
+from legacy_opt.recorded.records import Record, RecordError
 
 __all__ = ["State", "from_record"]
 

@@ -6,10 +6,10 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import jax.numpy as jnp
 
+from legacy_opt.programs.program import TENSOR, Program
 from legacy_opt.recorded.arrays import in_place
 from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.jax.library import JaxLibrary, plain
-from legacy_opt.recorded.records import TENSOR, Program
 
 _NOWHERE = 2**31 - 1  # the number of no row
 

@@ -7,7 +7,7 @@ TensorFlow, and its results have the bits of native kernels.
 from __future__ import annotations
 
 import copy
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 import tensorflow as tf
@@ -18,18 +18,17 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
 from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.native.updates.acceleration import accelerate
-from legacy_opt.programs import scalars as step_scalars
 from legacy_opt.programs.formulas import level_of
-from legacy_opt.programs.operations import FLOATS
+from legacy_opt.programs.operations import DTYPES, FLOATS
 from legacy_opt.programs.optimizers import formulas_of, may_have_kernels
-from legacy_opt.programs.program import UnsupportedError
+from legacy_opt.programs.program import Function, Program, UnsupportedError
+from legacy_opt.programs.scalars import number
 from legacy_opt.programs.trace import trace_scalars
 from legacy_opt.programs.weight_decay import DecayedFormulas
 from legacy_opt.recorded import records
 from legacy_opt.recorded.recording import followed
 from legacy_opt.recorded.recording.constructors import Constructor
-from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
-from legacy_opt.recorded.traced import LEVELS, function_of, program_of
+from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot
 from legacy_opt.wrappers.gradient_clipping import ClipByGlobalNormOptimizer
 
 v1 = tf.compat.v1
@@ -37,6 +36,7 @@ v1 = tf.compat.v1
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
 # Arguments of methods that get a variable or its name.
 _OF_VARIABLES = {"variable", "var", "handle", "variable_name", "param_name", "param"}
+_Traced = TypeVar("_Traced", Program, Function)
 _NO_ROWS = "a variable without axes has no rows"
 
 
@@ -104,7 +104,7 @@ def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Recor
             f"{found.optimizer} cannot be recorded: it has a hyperparameter {records.CLIP_NORM!r} "
             "of its own"
         )
-    limit = Scalar(found.dtype, step_scalars.number(optimizer._clip_norm, found.dtype))
+    limit = Scalar(found.dtype, number(optimizer._clip_norm, found.dtype))
     return found._replace(
         hyperparameters={**found.hyperparameters, records.CLIP_NORM: limit},
         clipping=records.SUMMED_ROWS if optimizer._sum_duplicates else records.ROWS,
@@ -235,7 +235,7 @@ class _Recorder:
             optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
-        self.given = step_scalars.given(step_scalars.parts_of(self._formulas))
+        self.given = self._formulas.given()
         if not has_numbers and isinstance(self._formulas, DecayedFormulas):
             optimizer._weight_decay = optimizer._weight_decay_tensor
         self._decay_var_list = decay_var_list
@@ -251,16 +251,16 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        parts, given = step_scalars.parts_of(self._formulas), self.given
+        formulas, given = self._formulas, self.given
         tensors = {key: each[0] for key, each in given.hyperparameters.items()}
         tensors.update(given.shared)
         dtypes = {key: each.dtype.base_dtype.name for key, each in tensors.items()}
         if given.global_step is not None:
             dtypes["global_step"] = given.global_step
-        before = trace_scalars(dtypes, lambda its: step_scalars.before(parts, its, self._dtype))
-        after = trace_scalars(dtypes, lambda its: step_scalars.after(parts, its))
+        before = trace_scalars(dtypes, lambda its: formulas.before(its, self._dtype))
+        after = trace_scalars(dtypes, formulas.after)
         hyperparameters = {
-            key: Scalar(dtypes[key], step_scalars.number(value, dtypes[key]))
+            key: Scalar(dtypes[key], number(value, dtypes[key]))
             for key, (_, value, _) in given.hyperparameters.items()
         }
         shared = {
@@ -273,8 +273,8 @@ class _Recorder:
             given.global_step,
             hyperparameters,
             shared,
-            function_of(before),
-            function_of(after),
+            _checked(before),
+            _checked(after),
             groups,
         )
 
@@ -299,15 +299,14 @@ class _Recorder:
             slots, first = self._slots(variable), None
             if rank and self._formulas.must_wait(variable):
                 formula = self._formulas.decay_of_rows(variable)
-                first = program_of(formula.program(), by_rows=True)
+                first = _checked(formula.program())
             variables = {name: tuple(variable.shape.as_list())}
             found.append(Group(variables, None, slots, dense, sparse, first))
         return found
 
     def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
         try:
-            formula = self._formulas.formula_of(variable, is_sparse)
-            return program_of(formula.program(), formula.by_rows)
+            return _checked(self._formulas.formula_of(variable, is_sparse).program())
         except UnsupportedError as error:
             return str(error)
 
@@ -322,6 +321,15 @@ class _Recorder:
                 slot.op.name[len(variable.op.name) + 1 :],
             )
         return slots
+
+
+def _checked(traced: _Traced) -> _Traced:
+    """Returns a program or function; raises an UnsupportedError if records cannot contain it."""
+    for node in traced.nodes:
+        if node.dtype not in DTYPES:
+            what = f", as {node.detail[1]} has" if node.operation == "Input" else ""
+            raise UnsupportedError(f"records have no values of the dtype {node.dtype}{what}")
+    return traced
 
 
 def _by_name(groups: Sequence[Group]) -> List[Group]:
@@ -361,7 +369,7 @@ def _layout_name(layout: Any, variable: Variable) -> str:
         return records.SCALAR
     if isinstance(layout, RowSlot):
         return records.ROW
-    return LEVELS[level_of(layout, variable, by_rows=False)]
+    return level_of(layout, variable, by_rows=False)
 
 
 def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:

@@ -14,7 +14,8 @@ from typing import Any, Callable, Collection, Dict, Mapping, Set
 import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS
-from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
+from legacy_opt.programs.program import NUMBER, Function, Node
+from legacy_opt.recorded.records import Record, RecordError
 
 
 class Refused(Exception):

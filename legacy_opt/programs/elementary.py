@@ -10,7 +10,7 @@ The first argument of each function is a library: an object with the functions o
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Tuple
 
 _INFINITY, _NAN = float("inf"), float("nan")
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer
@@ -134,14 +134,3 @@ def power(library: Any, a: Any, b: Any) -> Any:
     y = library.where(is_whole, signed, other)
     y = library.where((a != a) | (b != b), _NAN, y)
     return library.where((b == 0.0) | (a == 1.0), 1.0, y)
-
-
-FUNCTIONS: Dict[str, Callable[..., Any]] = {
-    "Exp": exp,
-    "Expm1": expm1,
-    "Log": log,
-    "Log1p": log1p,
-    "Pow": power,
-    "Sigmoid": sigmoid,
-    "Tanh": tanh,
-}
