@@ -201,10 +201,8 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
     """
     if slot.layout in (records.FLAT, records.FLAT_ROW):
         return array.reshape(-1), slice(0, 1) if ids is None else ids
-    return array, ids if ids is not None and slot.layout in (
-        programs.ELEMENT,
-        programs.ROW,
-    ) else ...
+    is_part = ids is not None and slot.layout in (programs.ELEMENT, programs.ROW)
+    return array, ids if is_part else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
