@@ -49,6 +49,5 @@ def enable(
             text += ". Once that is mended, run `legacy-opt build-kernels`"
         kernel_choice.go_on_without(text, setting)
     before = settings.current()
-    _, target_before, by_name_before = before
-    settings.change(setting, target or target_before, by_name or by_name_before)
-    return functools.partial(settings.change, *before)
+    settings.change(settings.Settings(setting, target or before.target, by_name or before.by_name))
+    return functools.partial(settings.change, before)

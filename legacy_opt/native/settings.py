@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 import os
-from typing import Optional, Tuple
+from typing import NamedTuple, Optional
 
 from legacy_opt.core import kernel_hook
 from legacy_opt.core.kernel_hook import VARIABLE
 
 SETTINGS = ("off", "auto", "require")
 
-_setting: Optional[str] = None  # None: `enable` has not been called
-_target: Optional[str] = None
-_by_name = False
+
+class Settings(NamedTuple):
+    """The settings that `legacy_opt.native.enable` changes."""
+
+    setting: Optional[str] = None  # None: the environment variable decides
+    target: Optional[str] = None
+    by_name: bool = False
 
 
-def current() -> Tuple[Optional[str], Optional[str], bool]:
-    """Returns the settings, the arguments of `change`."""
-    return _setting, _target, _by_name
+_current = Settings()
 
 
-def change(setting: Optional[str], target: Optional[str], by_name: bool) -> None:
-    """Changes the settings of this process.
-
-    Args:
-      setting: the setting of optimizers whose attribute `native` is None; None means that the
-        environment variable decides.
-      target: see `legacy_opt.native.enable`.
-      by_name: see `legacy_opt.native.enable`.
-    """
-    global _setting, _target, _by_name
-    _setting, _target, _by_name = setting, target, by_name
-    kernel_hook.set_enabled(setting is not None)
+def current() -> Settings:
+    """Returns the settings of this process."""
+    return _current
 
 
-def target_of_sessions() -> Optional[str]:
-    """Returns the `target` that was passed to `enable`."""
-    return _target
-
-
-def is_by_name() -> bool:
-    """Returns the `by_name` that was passed to `enable`."""
-    return _by_name
+def change(settings: Settings) -> None:
+    """Changes the settings of this process."""
+    global _current
+    _current = settings
+    kernel_hook.set_enabled(settings.setting is not None)
 
 
 def setting_of(native: Optional[str]) -> str:
@@ -55,7 +45,7 @@ def setting_of(native: Optional[str]) -> str:
       ValueError: the attribute or the environment variable has another value.
     """
     if native is None:
-        name, setting = VARIABLE, _setting or os.environ.get(VARIABLE) or "off"
+        name, setting = VARIABLE, _current.setting or os.environ.get(VARIABLE) or "off"
     else:
         name, setting = "native", native
     if setting not in SETTINGS:

@@ -44,36 +44,29 @@ def _power_of_2(library: Any, k: Any) -> Any:
     return library.of_bits((k + 1023) << 52)
 
 
-def _split_exp(library: Any, x: Any) -> Tuple[Any, Any]:
-    """Returns k and p with e**x = 2**k * (1 + p)."""
-    t = x * 1.4426950408889634 + _SHIFT
+def _parts_of_exp(library: Any, x: Any, lowest: float) -> Tuple[Any, Any, Any, Any]:
+    """Returns k, p, a and b with e**x = 2**k * (1 + p) and 2**k = a * b, for x in [lowest, 710]."""
+    limited = library.where(x > 710.0, 710.0, x)
+    limited = library.where(limited < lowest, lowest, limited)
+    t = limited * 1.4426950408889634 + _SHIFT
     k = t - _SHIFT
-    r = (x - k * _LOG2_HIGH) - k * _LOG2_LOW
+    r = (limited - k * _LOG2_HIGH) - k * _LOG2_LOW
     p = _polynomial(_OF_EXP, r)
-    return library.bits(t) - 0x4338000000000000, p * (r * r) + r
-
-
-def _factors(library: Any, k: Any) -> Tuple[Any, Any]:
-    """Returns 2**k as two factors, because 2**k may overflow where e**x does not."""
+    k = library.bits(t) - 0x4338000000000000
+    # Two factors, because 2**k may overflow where e**x does not.
     half = library.where(k < 0, -(-k // 2), k // 2)  # rounds to zero, as in C
-    return _power_of_2(library, half), _power_of_2(library, k - half)
+    return k, p * (r * r) + r, _power_of_2(library, half), _power_of_2(library, k - half)
 
 
 def exp(library: Any, x: Any) -> Any:
     """Returns e**x."""
-    limited = library.where(x > 710.0, 710.0, x)
-    limited = library.where(limited < -760.0, -760.0, limited)
-    k, p = _split_exp(library, limited)
-    a, b = _factors(library, k)
+    _, p, a, b = _parts_of_exp(library, x, -760.0)
     return (1.0 + p) * a * b
 
 
 def expm1(library: Any, x: Any) -> Any:
     """Returns e**x - 1."""
-    limited = library.where(x > 710.0, 710.0, x)
-    limited = library.where(limited < -100.0, -100.0, limited)
-    k, p = _split_exp(library, limited)
-    a, b = _factors(library, k)
+    k, p, a, b = _parts_of_exp(library, x, -100.0)
     large = (1.0 + p) * a * b - 1.0
     small = p * a * b + (a * b - 1.0)
     return library.where(k > 60, large, small)

@@ -47,19 +47,12 @@ class Grade(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """An optimizer of another library, and its state, in the names of rules.
+    """An optimizer of another library, and its state, in the names of rules."""
 
-    Attributes:
-      name: the name of its class in PyTorch; optax has it in lower case.
-      arguments: its arguments.
-      slots: the names of its slots.
-      step: the number of steps that it counts.
-    """
-
-    name: str
+    name: str  # of its class in PyTorch; optax has it in lower case
     arguments: Dict[str, Any]
     slots: Sequence[str]
-    step: int
+    step: int  # the number of steps that it counts
 
 
 Hyper = Mapping[str, float]

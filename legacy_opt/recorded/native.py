@@ -15,8 +15,10 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
+from legacy_opt.native.runtime.compiled_kernels import Kernel, addresses
 from legacy_opt.programs.program import Program, UnsupportedError, check
-from legacy_opt.recorded.arrays.interpreter import check_array, check_gradient, check_slots
+from legacy_opt.recorded.arrays import interpreter
+from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
 from legacy_opt.recorded.records import Group, Record, RecordError, Slot, inputs_of
 
@@ -60,19 +62,8 @@ class NativeOptimizer(NumpyOptimizer):
             _check_memory({name: array})
             self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
-    def __getstate__(self) -> Dict[str, Any]:
-        return dict(vars(self), _kernels=self._kernels.fresh())
-
-    def _update(
-        self,
-        name: str,
-        group: Group,
-        gradient: Any,
-        program: Program,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        variable, slots = self.variables[name], self.state.slots[name]
-        self._kernels.update(name, group, program, variable, slots, gradient, scalars)
+    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        self._kernels.update(update, scalars)
 
 
 def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
@@ -103,7 +94,7 @@ class Kernels:
         self._dtype = dtype
         self._threads = threads or os.cpu_count() or 1
         # Programs are found by their identity. The pairs keep them alive.
-        self._compiled: Dict[int, Tuple[Program, compiled_kernels.Kernel]] = {}
+        self._compiled: Dict[int, Tuple[Program, Kernel]] = {}
 
     def compile(self, group: Group) -> None:
         """Compiles the programs of a group.
@@ -114,7 +105,7 @@ class Kernels:
         for program, slots in programs_of(group):
             self._kernel(program, slots)
 
-    def _kernel(self, program: Program, slots: Mapping[str, Any]) -> compiled_kernels.Kernel:
+    def _kernel(self, program: Program, slots: Mapping[str, Any]) -> Kernel:
         if id(program) not in self._compiled:
             try:
                 standalone.library()
@@ -126,99 +117,73 @@ class Kernels:
             self._compiled[id(program)] = program, kernel
         return self._compiled[id(program)][1]
 
-    def update(
-        self,
-        name: str,
-        group: Group,
-        program: Program,
-        value: np.ndarray,
-        slots: Mapping[str, np.ndarray],
-        gradient: Any,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        """Updates a variable and its slots in place.
+    def update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        """Updates a variable, which has elements, and its slots in place.
 
         Kernels get addresses, so everything is checked here.
 
         Args:
-          name: the name of the variable.
-          group: the group of the variable.
-          program: one of the group's programs, for this kind of gradient.
-          value: the variable, contiguous.
-          slots: a dict from names to arrays, contiguous.
-          gradient: an array of the variable's shape, or `Rows`.
+          update: the update of contiguous arrays.
           scalars: the results of `Record.before`.
 
         Raises:
           RecordError: an array does not fit, or cannot be changed in place.
         """
-        check_array(repr(name), value, self._dtype, value.shape)
-        check_slots(name, group, value.shape, slots)
-        check_gradient(name, gradient, value)
+        name, group, program, value, gradient, slots = update
+        interpreter.check_array(repr(name), value, self._dtype, value.shape)
+        interpreter.check_slots(name, group, value.shape, slots)
+        interpreter.check_gradient(name, gradient, value)
         arrays = {f"{name}/{slot}": slots[slot] for slot in group.slots}
         arrays[name] = value
         _check_memory(arrays)
-        if not value.size:
-            return
         kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
             check_ids(name, gradient.ids, value)
-            gradient = gradient._replace(values=_own(gradient.values, arrays))
+            its_rows = gradient._replace(values=_own(gradient.values, arrays))
+            update = update._replace(gradient=its_rows)
             if group.first is not None:
-                first = self._kernel(group.first, {})
-                self._update_rows(first, value, {}, gradient, scalars, False)
-            if not _needs_dense(program):
-                self._update_rows(kernel, value, slots, gradient, scalars, not program.by_rows)
+                self._update_rows(self._kernel(group.first, {}), update, scalars, False)
+            if program.by_rows or not kernel.program.needs_all_elements:
+                self._update_rows(kernel, update, scalars, not program.by_rows)
                 return
-            ids, rows = gradient.summed()
+            ids, rows = its_rows.summed()
             gradient = np.zeros_like(value)
             gradient[ids] = rows
         gradient = _own(gradient, arrays)
         rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
         standalone.library().legacy_opt_update_array(
-            *_pointers(kernel, value, slots, gradient),
+            *_pointers(kernel, update, gradient),
             *[rows, columns, _scalars(kernel, scalars), self._threads],
         )
 
-    def update_tensors(
-        self,
-        name: str,
-        group: Group,
-        program: Program,
-        variable: Any,
-        gradient: Any,
-        slots: Mapping[str, Any],
-        scalars: Mapping[str, Any],
-    ) -> None:
+    def update_tensors(self, update: Update, scalars: Mapping[str, Any]) -> None:
         """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
+        variable, gradient = update.variable, update.gradient
         value = variable.detach().contiguous()  # the same memory if it is contiguous
         if isinstance(gradient, tuple):
             gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
         else:
             gradient = gradient.detach().resolve_neg().numpy()
-        arrays = {each: tensor.numpy() for each, tensor in slots.items()}
-        numbers = {each: tensor.numpy() for each, tensor in scalars.items()}
-        self.update(name, group, program, value.numpy(), arrays, gradient, numbers)
+        slots, numbers = (
+            {name: tensor.numpy() for name, tensor in tensors.items()}
+            for tensors in (update.slots, scalars)
+        )
+        self.update(
+            update._replace(variable=value.numpy(), gradient=gradient, slots=slots), numbers
+        )
         if value.data_ptr() != variable.data_ptr():
             variable.copy_(value)
 
-    def fresh(self) -> Kernels:
-        """Returns an object without compiled programs, which can be copied and pickled."""
-        return Kernels(self._dtype, self._threads)
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
 
     def _update_rows(
-        self,
-        kernel: compiled_kernels.Kernel,
-        value: np.ndarray,
-        slots: Mapping[str, np.ndarray],
-        gradient: Rows,
-        scalars: Mapping[str, Any],
-        all_rows: bool,
+        self, kernel: Kernel, update: Update, scalars: Mapping[str, Any], all_rows: bool
     ) -> None:
-        ids = np.require(gradient.ids, np.int64, "CA")
+        ids = np.require(update.gradient.ids, np.int64, "CA")
         standalone.library().legacy_opt_update_rows(
-            *_pointers(kernel, value, slots, gradient.values),
-            *[ids.ctypes.data, ids.size, len(value), all_rows],
+            *_pointers(kernel, update, update.gradient.values),
+            *[ids.ctypes.data, ids.size, len(update.variable), all_rows],
             *[_scalars(kernel, scalars), self._threads],
         )
 
@@ -229,28 +194,12 @@ def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return gradient.copy() if shares else np.require(gradient, requirements="CA")
 
 
-def _needs_dense(program: Program) -> bool:
-    """Whether a program needs all elements of the gradient at once."""
-    return not program.by_rows and program.needs_all_elements
+def _pointers(kernel: Kernel, update: Update, gradient: np.ndarray) -> Sequence[Any]:
+    slots = addresses([update.slots[each.name] for each in kernel.inputs.all_slots])
+    table, value = ctypes.addressof(kernel.table), update.variable
+    return table, value.ctypes.data, slots, gradient.ctypes.data, value.size
 
 
-def _pointers(
-    kernel: compiled_kernels.Kernel,
-    value: np.ndarray,
-    slots: Mapping[str, np.ndarray],
-    gradient: np.ndarray,
-) -> Sequence[Any]:
-    arrays = [slots[each.name] for each in kernel.inputs.all_slots]
-    table = ctypes.addressof(kernel.table)
-    return table, value.ctypes.data, _addresses(arrays), gradient.ctypes.data, value.size
-
-
-def _scalars(kernel: compiled_kernels.Kernel, scalars: Mapping[str, Any]) -> Any:
+def _scalars(kernel: Kernel, scalars: Mapping[str, Any]) -> Any:
     inputs = kernel.inputs.scalars
-    return _addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])
-
-
-def _addresses(arrays: Sequence[np.ndarray]) -> Any:
-    found = (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
-    found.arrays = arrays  # they live as long as their addresses
-    return found
+    return addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])

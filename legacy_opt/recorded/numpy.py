@@ -5,25 +5,16 @@ The results have the bits of native kernels (`legacy-opt docs native`), in float
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
-from legacy_opt.programs.program import Program
-from legacy_opt.recorded.arrays import clipping, in_place
-from legacy_opt.recorded.arrays.interpreter import (
-    check_gradient,
-    check_slots,
-    given_hyperparameters,
-    program_for,
-    run_function,
-    started,
-    stored_shape,
-    whole_step,
-)
+from legacy_opt.recorded.arrays import clipping, in_place, interpreter
+from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
+from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]
 
@@ -149,6 +140,7 @@ def _add_rows(
         sums[position] = flushed(flushed(sums[position], dtype) + value, dtype)
 
 
+@dataclasses.dataclass(eq=False)
 class State:
     """The state of an optimizer; see `NumpyOptimizer`.
 
@@ -158,10 +150,9 @@ class State:
       slots: a dict from names of variables to dicts from names of slots to arrays.
     """
 
-    def __init__(self, global_step: int, shared: Dict[str, Any], slots: Dict[str, Any]) -> None:
-        self.global_step = global_step
-        self.shared = shared
-        self.slots = slots
+    global_step: int
+    shared: Dict[str, Any]
+    slots: Dict[str, Any]
 
 
 class NumpyOptimizer:
@@ -201,9 +192,9 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
-        self.hyperparameters = given_hyperparameters(record, hyperparameters)
+        self.hyperparameters = interpreter.given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
-        start, slots = started(record, self.hyperparameters), {}
+        start, slots = interpreter.started(record, self.hyperparameters), {}
         for name, array in self.variables.items():
             group = start.group_of(name, array.shape, array.dtype)
             slots[name] = {
@@ -231,36 +222,37 @@ class NumpyOptimizer:
             variable's shape and dtype, a row does not exist, a slot does not fit its variable, or
             `hyperparameters` has an unknown name or an unsuitable value. Nothing has been changed.
         """
-        gradients = {name: _as_arrays(each) for name, each in gradients.items() if each is not None}
-        updates = {}
+        updates = []
         for name, gradient in gradients.items():
+            if gradient is None:
+                continue
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
-            variable = self.variables[name]
+            is_sparse, variable = isinstance(gradient, Rows), self.variables[name]
+            gradient = Rows(*map(np.asarray, gradient)) if is_sparse else np.asarray(gradient)
             group = self.record.group_of(name, variable.shape, variable.dtype)
-            check_gradient(name, gradient, variable)
-            if isinstance(gradient, Rows):
+            interpreter.check_gradient(name, gradient, variable)
+            if is_sparse:
                 check_ids(name, gradient.ids, variable)
-            check_slots(name, group, variable.shape, self.state.slots[name])
-            updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
+            update = Update.of(name, group, variable, gradient, self.state.slots[name])
+            updates += [update] if variable.size else []
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
-            if self.record.clipping is not None and gradients:
-                limits = [given[CLIP_NORM]] * len(gradients)
-                arrays = clipping.clipped_by_global_norm(
-                    self._library, self.record, list(gradients.values()), limits
+            if self.record.clipping is not None:
+                limits = [given[CLIP_NORM]] * len(updates)
+                updates = clipping.clipped_by_global_norm(
+                    self._library, self.record, updates, limits
                 )
-                gradients = dict(zip(gradients, arrays))
-            for name, (group, program) in updates.items():
-                self._update(name, group, gradients[name], program, scalars)
-            after = run_function(self._library, self.record.after, given)
+            for update in updates:
+                self._update(update, scalars)
+            after = interpreter.run_function(self._library, self.record.after, given)
         self.state.shared.update(after)
         self.state.global_step += 1
 
     def _scalars(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """Returns the scalars of this step, and the values from which they are computed."""
         library, record = self._library, self.record
-        numbers = given_hyperparameters(record, self.hyperparameters)
+        numbers = interpreter.given_hyperparameters(record, self.hyperparameters)
         given = {
             name: library.constant(numbers[name], scalar.dtype)
             for name, scalar in record.hyperparameters.items()
@@ -268,30 +260,15 @@ class NumpyOptimizer:
         given.update(self.state.shared)
         if record.global_step is not None:
             # An int32 overflows, as in TensorFlow.
-            step = np.int64(whole_step(self.state.global_step))
+            step = np.int64(interpreter.whole_step(self.state.global_step))
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
-            return run_function(library, record.before, given), given
+            return interpreter.run_function(library, record.before, given), given
 
-    def _update(
-        self,
-        name: str,
-        group: Group,
-        gradient: Any,
-        program: Program,
-        scalars: Mapping[str, Any],
-    ) -> None:
-        variable, ids = self.variables[name], None
-        if not variable.size:
-            return
-        if isinstance(gradient, Rows):
-            ids, gradient = gradient.summed(self._library.flushes)
-        slots = self.state.slots[name]
-        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
-
-
-def _as_arrays(gradient: Any) -> Any:
-    return Rows(*map(np.asarray, gradient)) if isinstance(gradient, Rows) else np.asarray(gradient)
+    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        if isinstance(update.gradient, Rows):
+            update = update._replace(gradient=update.gradient.summed(self._library.flushes))
+        in_place.updated(self._library, update, scalars)
 
 
 def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:

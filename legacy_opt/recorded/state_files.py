@@ -16,12 +16,8 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional,
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
-from legacy_opt.recorded.arrays.interpreter import (
-    check_array,
-    check_slots,
-    stored_shape,
-    whole_step,
-)
+from legacy_opt.recorded.arrays import interpreter
+from legacy_opt.recorded.arrays.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError
@@ -95,7 +91,7 @@ def check_rule(state: SavedState, record: Record) -> None:
     Raises:
       RecordError: the state belongs to another rule, or its step is no whole number.
     """
-    whole_step(state.global_step)
+    interpreter.whole_step(state.global_step)
     if state.record.without_values() != record.without_values():
         raise RecordError(
             f"the state belongs to another rule, of {state.record.optimizer}, and not to this rule "
@@ -115,7 +111,7 @@ def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool
         )
     value = state.variables[name]
     if not is_trained:
-        check_array(repr(name), variable, value.dtype, value.shape)
+        interpreter.check_array(repr(name), variable, value.dtype, value.shape)
         return
     if name not in state.slots:
         raise RecordError(f"the state has no slots of {name!r}: the variable was not trained")
@@ -124,7 +120,7 @@ def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool
         raise RecordError(
             f"{name!r} has the shape {list(shape)}, but the shape {list(found)} in the state"
         )
-    check_slots(name, state.record.group_of(name, found), found, state.slots[name])
+    interpreter.check_slots(name, state.record.group_of(name, found), found, state.slots[name])
 
 
 def named_variables(
@@ -169,7 +165,7 @@ def write(path: PathLike, state: SavedState) -> None:
 def arrays_of(state: SavedState) -> Iterator[Tuple[str, Any]]:
     """Yields the pairs (name, array) of a file."""
     yield RECORD, record_bytes(state.record)
-    yield GLOBAL_STEP, np.int64(whole_step(state.global_step))
+    yield GLOBAL_STEP, np.int64(interpreter.whole_step(state.global_step))
     for name, value in state.shared.items():
         yield SHARED + name, value
     for name, array in state.variables.items():
@@ -342,5 +338,5 @@ def _taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[in
     """Removes an array from a dict, checks it, and returns it."""
     if name not in arrays:
         raise RecordError(f"{name!r} is missing")
-    check_array(repr(name), arrays[name], dtype, shape)
+    interpreter.check_array(repr(name), arrays[name], dtype, shape)
     return arrays.pop(name)

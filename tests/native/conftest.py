@@ -33,9 +33,7 @@ def kernels_folder(tmp_path_factory):
 @pytest.fixture
 def fresh(monkeypatch):
     """Undoes `enable`, unsets the variable for the setting, and forgets warnings and kernels."""
-    monkeypatch.setattr(settings, "_setting", None)
-    monkeypatch.setattr(settings, "_target", None)
-    monkeypatch.setattr(settings, "_by_name", False)
+    monkeypatch.setattr(settings, "_current", settings.Settings())
     monkeypatch.delenv(settings.VARIABLE, raising=False)
     monkeypatch.setattr(kernel_choice, "_warned", set())
     monkeypatch.setattr(kernel_choice, "_checked_kernels", {})

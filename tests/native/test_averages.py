@@ -57,7 +57,7 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
 @pytest.mark.parametrize("way", ending_datasets.WAYS)
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_step_at_the_end_of_a_dataset_changes_nothing(way, by_name, fresh):
-    fresh.setattr(settings, "_by_name", by_name)
+    fresh.setattr(settings, "_current", settings.Settings(by_name=by_name))
     problem = problems.everything(only=("matrix", "table"), steps=3)
     changed = ending_datasets.changed(
         way, problem, lambda _: accelerate(averaging(sequential_update=False), require=True)

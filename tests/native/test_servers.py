@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import settings
 from legacy_opt.native.runtime import cache
 from legacy_opt.programs.program import UnsupportedError
 from tests.support.processes import programs
@@ -79,7 +80,7 @@ def test_a_server_without_an_operations_library(fresh):
             actual, types = trained(target, "/job:ps/task:0", True)
     assert not is_native(types)
     fresh.setenv("LEGACY_OPT_NATIVE", "off")
-    fresh.setattr(legacy_opt.native.settings, "_setting", None)
+    fresh.setattr(settings, "_current", settings.Settings())
     np.testing.assert_equal(actual, trained("", "", True)[0])
 
 

@@ -93,14 +93,9 @@ def test_ids_that_are_a_slot_of_the_same_operation(use_resource):
     def update(variables, handles):
         rows = values(variables, use_resource)[1]
         kernel = registered("rows")
-        return tensorflow_operations.update_rows(
-            tensorflow_operations.load(),
-            kernel,
-            handles,
-            [],
-            tf.constant(GRADIENT_VALUE),
-            rows,
-            False,
+        gradients = [tf.constant(GRADIENT_VALUE)]
+        return tensorflow_operations.update(
+            tensorflow_operations.load(), kernel, handles, [], gradients, False, rows
         )
 
     value, count = trained([START, ids], use_resource, update)
@@ -136,14 +131,14 @@ def test_rows_of_variables_without_elements(shape):
             v1.get_variable(name, initializer=start, use_resource=True)
             for name in ("value", "slot")
         ]
-        operation = tensorflow_operations.update_rows(
+        operation = tensorflow_operations.update(
             tensorflow_operations.load(),
             registered("fading"),
             [each.handle for each in variables],
             [],
-            tf.zeros([count, shape[1]]),
-            tf.zeros([count], tf.int64),
+            [tf.zeros([count, shape[1]])],
             False,
+            tf.zeros([count], tf.int64),
         )
         session.run(v1.global_variables_initializer())
         session.run(operation)

@@ -60,18 +60,11 @@ class _Table(ctypes.Structure):
 
 
 class Kernel(NamedTuple):
-    """A compiled program.
-
-    Attributes:
-      program: the `Program`.
-      inputs: its inputs.
-      key: the kernel's key, a hash; see `cache.key_of`.
-      library: the loaded library.
-    """
+    """A compiled program, in a loaded library."""
 
     program: Program
     inputs: KernelInputs
-    key: str
+    key: str  # see `cache.key_of`
     library: ctypes.CDLL
 
     @property
@@ -139,9 +132,9 @@ def run(
     hoisted = ctypes.create_string_buffer(table.hoisted_bytes + 64)
     element_slots = [slots[each.name] for each in inputs.slots]
     row_slots = [slots[each.name] for each in inputs.row_slots]
-    scalar_slots = _pointers([slots[each.name] for each in inputs.scalar_slots])
+    scalar_slots = addresses([slots[each.name] for each in inputs.scalar_slots])
     scalar_values = [np.asarray(scalars[each.name]) for each in inputs.scalars]
-    table.prepare(_pointers(scalar_values), scalar_slots, hoisted)
+    table.prepare(addresses(scalar_values), scalar_slots, hoisted)
     if kernel.has_matrices:
         _update_matrices(kernel, value, slots, gradient, hoisted)
     elif rows is None:
@@ -149,11 +142,11 @@ def run(
     else:
         if kernel.program.fades:
             for row in sorted(set(range(len(value))) - set(rows)):
-                pointers = _pointers([slot[row] for slot in element_slots])
+                pointers = addresses([slot[row] for slot in element_slots])
                 table.fade(pointers, hoisted, value[row].size)
         for i, row in enumerate(rows):
             if row_slots:
-                table.prepare_row(_pointers([slot[row : row + 1] for slot in row_slots]), hoisted)
+                table.prepare_row(addresses([slot[row : row + 1] for slot in row_slots]), hoisted)
             _update(
                 table,
                 value[row : row + 1],
@@ -168,7 +161,7 @@ def run(
 def _update(
     table: Any, value: np.ndarray, slots: Sequence[np.ndarray], gradient: np.ndarray, hoisted: Any
 ) -> None:
-    arrays = value.ctypes.data, _pointers(slots), gradient.ctypes.data, hoisted
+    arrays = value.ctypes.data, addresses(slots), gradient.ctypes.data, hoisted
     if table.sums:
         sums = np.zeros(table.sums)
         table.reduce(*arrays, value.size, sums.ctypes.data)
@@ -189,10 +182,10 @@ def _update_matrices(
 
     def row_pointers(index: Tuple[int, ...]) -> Tuple[int, Any, int]:
         """Returns pointers to the value, the slots and the gradient of a row."""
-        slot_rows = _pointers([slots[each.name][index] for each in inputs.slots])
+        slot_rows = addresses([slots[each.name][index] for each in inputs.slots])
         return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
-    all_rows = []  # for each row: its index, its buffer, the buffer of its matrix's columns
+    all_rows, buffers = [], []  # the arguments of functions for each row; the memory behind them
     for matrix in np.ndindex(value.shape[:-2]):
         row_sums = np.zeros((rows, table.row_sums))
         column_sums = np.zeros((table.column_sums, columns))
@@ -208,23 +201,25 @@ def _update_matrices(
             (inputs.row_slots, table.after_rows, row_sums, row_buffers),
             (inputs.column_slots, table.after_columns, column_sums, column_buffer),
         ):
-            pointers = _pointers([slots[each.name][matrix] for each in line_slots])
+            pointers = addresses([slots[each.name][matrix] for each in line_slots])
             function(pointers, sums.ctypes.data, rows, columns, hoisted, buffer.ctypes.data)
-        all_rows += [(index, buffer, column_buffer) for index, buffer in zip(indices, row_buffers)]
+        buffers += [row_buffers, column_buffer]
+        for index, buffer in zip(indices, row_buffers):
+            addresses_of_buffers = buffer.ctypes.data, column_buffer.ctypes.data
+            all_rows.append((*row_pointers(index), hoisted, *addresses_of_buffers, columns))
     if table.sums:
         totals = np.zeros(table.sums)
-        for index, row_buffer, column_buffer in all_rows:
+        for arguments in all_rows:
             sums_of_row = np.zeros(table.sums)
-            arrays = row_pointers(index)
-            buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
-            table.reduce_row(*arrays, *buffers, columns, sums_of_row.ctypes.data)
+            table.reduce_row(*arguments, sums_of_row.ctypes.data)
             totals += sums_of_row
         table.after_sums(totals.ctypes.data, value.size, hoisted)
-    for index, row_buffer, column_buffer in all_rows:
-        arrays = row_pointers(index)
-        buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
-        table.update_row(*arrays, *buffers, columns)
+    for arguments in all_rows:
+        table.update_row(*arguments)
 
 
-def _pointers(arrays: Sequence[np.ndarray]) -> Any:
-    return (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+def addresses(arrays: Sequence[np.ndarray]) -> Any:
+    """Returns the addresses of arrays, and NULL; the arrays live as long as this object."""
+    found = (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+    found.arrays = arrays
+    return found

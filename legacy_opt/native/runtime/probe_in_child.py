@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import tensorflow as tf
@@ -32,14 +33,14 @@ def main(path: str) -> None:
     library = tensorflow_operations.load_file(Path(path))
     kernel = compiled_kernels.compiled(program())
     tensorflow_operations.register(library, kernel)
-    update, update_rows = tensorflow_operations.update, tensorflow_operations.update_rows
     for use_resource in False, True:
         with tf.Graph().as_default(), v1.Session() as session:
             start = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             variable = v1.get_variable("w", initializer=start, use_resource=use_resource)
             target = [variable.handle if use_resource else versions.ref_of(variable)]
-            dense = update(library, kernel, target, [], [start / 4], True)
-            rows = update_rows(library, kernel, target, [], start[:1], tf.constant([1]), True)
+            step = functools.partial(tensorflow_operations.update, library, kernel, target, [])
+            dense = step([start / 4], True)
+            rows = step([start[:1]], True, tf.constant([1]))
             session.run(v1.global_variables_initializer())
             session.run(dense)
             session.run(rows)

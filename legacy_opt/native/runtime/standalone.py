@@ -49,10 +49,6 @@ def _built() -> Path:
 
 
 def compile_file(command: List[str], path: Path) -> None:
-    """Compiles the library with a C++ compiler.
-
-    Raises:
-      NoCompilerError: see `cache.compile_library`.
-    """
+    """Compiles the library with a C++ compiler; see `cache.compile_library`."""
     source = (cache.SOURCES / _SOURCES[0]).read_text()
     cache.compile_library([*command, *_FLAGS], source, ".cc", path)

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -22,15 +22,10 @@ _FLAGS = ["-O2", "-fPIC", "-shared", "-w"]
 
 
 class Library(NamedTuple):
-    """The loaded operations library.
+    """The loaded operations library."""
 
-    Attributes:
-      operations: the module of operations, from `tf.load_op_library`.
-      functions: the same library, with the functions that register kernels.
-    """
-
-    operations: Any
-    functions: ctypes.CDLL
+    operations: Any  # the module, from `tf.load_op_library`
+    functions: ctypes.CDLL  # the same library, with the functions that register kernels
 
 
 _loaded: List[Library] = []  # at most one, because TensorFlow cannot unload operations
@@ -54,11 +49,7 @@ def file_name(build_: Sequence[str]) -> str:
 
 
 def path() -> Path:
-    """Returns the path at which `build` stores the operations library, whether it exists or not.
-
-    Raises:
-      NoCompilerError: see `cache.folder`.
-    """
+    """Returns the path at which `build` stores the operations library, whether it exists or not."""
     return cache.folder() / name()
 
 
@@ -77,16 +68,7 @@ def build() -> Path:
 
 
 def compile_file(command: List[str], path_: Path, link_flags: List[str]) -> None:
-    """Compiles an operations library.
-
-    Args:
-      command: the C++ compiler, with the flags for a build of TensorFlow.
-      path_: where the library is stored.
-      link_flags: the flags that link this TensorFlow.
-
-    Raises:
-      NoCompilerError: see `cache.compile_library`.
-    """
+    """Compiles an operations library; see `cache.compile_library`."""
     source = (cache.SOURCES / _SOURCES[0]).read_text()
     cache.compile_library([*command, *_FLAGS], source, ".cc", path_, link_flags)
 
@@ -122,11 +104,7 @@ def find() -> Path:
 
 
 def load() -> Library:
-    """Returns the operations library of this TensorFlow.
-
-    Raises:
-      UnsupportedError: see `find`.
-    """
+    """Returns the operations library of this TensorFlow. Raises an UnsupportedError as `find`."""
     if not _loaded:
         _loaded.append(load_file(find()))
     return _loaded[0]
@@ -152,28 +130,16 @@ def load_file(library_path: Path) -> Library:
     return Library(operations, functions)
 
 
-def check_server(library: Library, key: str, device: str, target: Optional[str]) -> None:
-    """Checks that another process has the operations library and a kernel.
-
-    The result of the check is cached for each process and kernel.
+@functools.lru_cache(maxsize=None)
+def missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
+    """Returns what another process lacks to run a kernel, or an empty string.
 
     Args:
-      library: the operations library of this process.
+      operations: the operations of this process.
       key: the kernel's key.
-      device: a device of the other process.
+      process: the other process, such as "/job:ps/task:0".
       target: the target of sessions that can run operations in the other process.
-
-    Raises:
-      UnsupportedError: the other process lacks the operations library or the kernel.
     """
-    reason = _missing_in_process(library.operations, key, device.partition("/device:")[0], target)
-    if reason:
-        raise UnsupportedError(reason)
-
-
-@functools.lru_cache(maxsize=None)
-def _missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
-    """Returns what the process lacks, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):
@@ -200,71 +166,40 @@ def update(
     scalars: Sequence[Any],
     gradients: Sequence[Any],
     use_locking: bool,
+    ids: Any = None,
+    all_rows: bool = False,
 ) -> Any:
-    """Updates whole variables with one operation.
+    """Updates whole variables, or rows of one variable, with one operation.
 
     Args:
       library: the operations library.
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
-        followed by its slots.
+        followed by its slots. For rows, there are no names.
       scalars: the values of `kernel.inputs.scalars`, in the same order.
-      gradients: one gradient per variable.
+      gradients: one gradient per variable; of a sparse gradient, the values, ``[n, …]``.
       use_locking: whether to lock ref variables. Resource variables are always locked.
-
-    Returns:
-      The operation; None when executing eagerly.
-    """
-    inputs = {"scalars": list(scalars), "gradients": list(gradients)}
-    return _run(library, "legacy_opt_update", kernel, variables, use_locking, inputs)
-
-
-def update_rows(
-    library: Library,
-    kernel: Kernel,
-    variables: Sequence[Any],
-    scalars: Sequence[Any],
-    gradient: Any,
-    ids: Any,
-    use_locking: bool,
-    all_rows: bool = False,
-) -> Any:
-    """Updates rows of one variable by a sparse gradient, in which rows of equal ids are summed.
-
-    Args:
-      library: see `update`.
-      kernel: see `update`.
-      variables: the handles or refs of the variable and its slots.
-      scalars: see `update`.
-      gradient: the values of the sparse gradient, ``[n, …]``.
-      ids: the row numbers, ``[n]``, int32 or int64.
-      use_locking: see `update`.
+      ids: the row numbers of a sparse gradient, in which rows of equal ids are summed: ``[n]``,
+        int32 or int64.
       all_rows: whether all other rows are also updated, with a gradient of zero. If so, `kernel`
         must be the kernel for dense gradients.
 
     Returns:
       The operation; None when executing eagerly.
     """
-    inputs = {"scalars": list(scalars), "gradient": gradient, "ids": ids, "all_rows": all_rows}
-    return _run(library, "legacy_opt_update_rows", kernel, variables, use_locking, inputs)
-
-
-def _run(
-    library: Library,
-    operation: str,
-    kernel: Kernel,
-    variables: Sequence[Any],
-    use_locking: bool,
-    inputs: Dict[str, Any],
-) -> Any:
+    inputs = {"kernel": kernel.key, "scalars": list(scalars), "use_locking": use_locking}
+    operation = "legacy_opt_update"
+    if ids is None:
+        inputs["gradients"] = list(gradients)
+    else:
+        operation += "_rows"
+        inputs.update(gradient=gradients[0], ids=ids, all_rows=all_rows)
     if isinstance(variables[0], str):
         operation, parameter = operation + "_named", "names"
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
         parameter = "variables"
-    inputs[parameter] = list(variables)
-    run = getattr(library.operations, operation)
-    return run(kernel=kernel.key, use_locking=use_locking, **inputs)
+    return getattr(library.operations, operation)(**inputs, **{parameter: list(variables)})
 
 
 def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import math
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterator, Optional, Tuple, Type
 
 from legacy_opt.core import contract, gradient_pairs
 from legacy_opt.core.step import alone
@@ -67,7 +67,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
             f"{type(optimizer).__name__}."
         )
     optimizers = list(_nested(optimizer))
-    leaves = [each for each in optimizers if not _wrapped(each)]
+    leaves = [each for each in optimizers if not getattr(each, "wrapped", ())]
     ours_by_id = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
     for each in leaves:
         is_known = may_have_kernels(type(each)) or id(each) in ours_by_id
@@ -95,14 +95,10 @@ def _why(optimizer: V1Optimizer) -> str:
     )
 
 
-def _wrapped(optimizer: Any) -> Sequence[V1Optimizer]:
-    return getattr(optimizer, "wrapped", ())
-
-
 def _nested(optimizer: Any) -> Iterator[V1Optimizer]:
     """Yields an optimizer and, if it is a wrapper, all optimizers inside the wrapper."""
     yield optimizer
-    for each in _wrapped(optimizer):
+    for each in getattr(optimizer, "wrapped", ()):
         yield from _nested(each)
 
 

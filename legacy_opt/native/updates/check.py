@@ -12,18 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.matrix_axes import axes_of
 from legacy_opt.programs.operations import COMPARISONS
-from legacy_opt.programs.program import (
-    ADD,
-    GRADIENT,
-    ROW,
-    SCALAR,
-    VALUE,
-    Input,
-    Program,
-    UnsupportedError,
-)
+from legacy_opt.programs.program import Input, Program, UnsupportedError
 from legacy_opt.programs.trace import Results
 
 v1 = tf.compat.v1
@@ -121,7 +113,7 @@ def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
     """Yields inputs with which the program's comparisons of a scalar and a number are different."""
     scalars = {each.key: each for each in feed if not each.is_slot}
     for node in program.nodes:
-        if node.operation not in COMPARISONS or node.level != SCALAR:
+        if node.operation not in COMPARISONS or node.level != programs.SCALAR:
             continue
         operands = [program.nodes[each] for each in node.inputs]
         operands = [program.nodes[n.inputs[0]] if n.operation == "Cast" else n for n in operands]
@@ -138,8 +130,8 @@ def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays
     arrays = {each: array.copy() for each, array in feed.items()}
     slots = {each.name: array for each, array in arrays.items() if each.is_slot}
     not_slots = {each.name: array for each, array in arrays.items() if not each.is_slot}
-    value, gradient = not_slots[VALUE], not_slots[GRADIENT]
-    by_rows = any(each.level == ROW for each in kernel.inputs.row_slots)
+    value, gradient = not_slots[programs.VALUE], not_slots[programs.GRADIENT]
+    by_rows = any(each.level == programs.ROW for each in kernel.inputs.row_slots)
     rows = range(len(value)) if by_rows else None
     compiled_kernels.run(kernel, value, gradient, slots, not_slots, rows)
     return arrays
@@ -166,13 +158,13 @@ def _random_values(
 ) -> np.ndarray:
     """Returns realistic values: integers are 3, other scalars are below 1, slots are positive."""
     dtype = tf.as_dtype(for_input.dtype).as_numpy_dtype
-    if for_input.level == SCALAR:
+    if for_input.level == programs.SCALAR:
         shape = ()
     elif has_matrices:
         shape = tuple(shape[axis] for axis in axes_of(for_input.level, len(shape)))
     if for_input.dtype.startswith("int") or for_input.dtype == "bool":
         return np.full(shape, 3, dtype)
-    if for_input.level == SCALAR:
+    if for_input.level == programs.SCALAR:
         return np.array(random.uniform(0.1, 0.9), dtype)
     low = 0.1 if for_input.is_slot else -2
     return random.uniform(low, 2, shape).astype(dtype)
@@ -197,12 +189,12 @@ def _computed_by_tensorflow(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
         results = rule(tensors)
         new_values = {}
         for each, tensor in tensors.items():
-            if each.name == VALUE and not each.is_slot:
+            if each.name == programs.VALUE and not each.is_slot:
                 new_values[each] = results.new_value(tensor)
             elif each.is_slot and each.name in results.changes:
                 how, change, _ = results.changes[each.name]
                 change = tf.convert_to_tensor(change, each.dtype)
-                new_values[each] = tensor + change if how == ADD else change
+                new_values[each] = tensor + change if how == programs.ADD else change
         return [
             session.run(new_values, {tensors[each]: array for each, array in feed.items()})
             for feed in feeds

@@ -31,19 +31,12 @@ _checked_kernels: Dict[Any, Any] = {}  # the kernel of each program, or why ther
 
 
 class _Choice(NamedTuple):
-    """The kernel of one variable's update, as long as nothing that it depends on changes.
+    """The kernel of one variable's update, as long as nothing that it depends on changes."""
 
-    Attributes:
-      variable: a weak reference to the variable.
-      dependencies: the `Dependencies` of the formula.
-      kernel: the `Kernel`; a text that says why, if there is none.
-      kernels_made: the number of kernels that were made for the variable, one after the other.
-    """
-
-    variable: Any
-    dependencies: Any
-    kernel: Any
-    kernels_made: int
+    variable: Any  # a weak reference
+    dependencies: Any  # the `Dependencies` of the formula
+    kernel: Any  # a text that says why, if there is none
+    kernels_made: int  # for the variable, one after the other
 
 
 def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:
@@ -155,7 +148,7 @@ def check_place(name: str, device: Optional[str]) -> None:
         raise UnsupportedError("a tf.distribute.Strategy distributes the training")
     if tf.DeviceSpec.from_string(device or "").device_type not in (None, "CPU"):
         raise UnsupportedError(f"{name} is on {device}; kernels run on CPUs")
-    if device and _is_remote(device) and settings.target_of_sessions() is None:
+    if device and _is_remote(device) and settings.current().target is None:
         raise UnsupportedError(
             f"{name} is on {device}, in another process: pass the target of your sessions, as in "
             "legacy_opt.native.enable(target=server.target)"
@@ -165,8 +158,11 @@ def check_place(name: str, device: Optional[str]) -> None:
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if device and _is_remote(device):
-        library, target = tensorflow_operations.load(), settings.target_of_sessions()
-        tensorflow_operations.check_server(library, kernel.key, device, target)
+        place = device.partition("/device:")[0], settings.current().target
+        operations = tensorflow_operations.load().operations
+        reason = tensorflow_operations.missing_in_process(operations, kernel.key, *place)
+        if reason:
+            raise UnsupportedError(reason)
 
 
 def _is_remote(device: str) -> bool:

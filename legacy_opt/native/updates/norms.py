@@ -32,24 +32,18 @@ def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Te
       UnsupportedError: kernels are required, but there is no kernel for these tensors.
     """
     try:
-        kernel = _allowed_kernel(tensors)
+        process = _process_of(tensors)
+        for each in tensors:
+            kernel_choice.check_place("a gradient", each.device)
+        kernel = _kernel_for(tensors[0].dtype.base_dtype)
+        kernel_choice.check_process(kernel, process)
     except UnsupportedError as error:
         kernel_choice.go_on_without(f"There is no native global norm: {error}", native)
         return None
     operations = tensorflow_operations.load()
-    with on_any_device(), tf.device(_process_of(tensors)):
+    with on_any_device(), tf.device(process):
         total = tf.reshape(tensorflow_operations.sums(operations, kernel, tensors), [])
         return tf.cast(tf.sqrt(total), tensors[0].dtype)
-
-
-def _allowed_kernel(tensors: Sequence[Tensor]) -> Kernel:
-    """Returns the kernel; raises an UnsupportedError if it cannot run where the tensors are."""
-    process = _process_of(tensors)
-    for each in tensors:
-        kernel_choice.check_place("a gradient", each.device)
-    kernel = _kernel_for(tensors[0].dtype.base_dtype)
-    kernel_choice.check_process(kernel, process)
-    return kernel
 
 
 def _process_of(tensors: Sequence[Tensor]) -> str:

@@ -32,16 +32,7 @@ have_kernels: Optional[Dict[Tuple[int, str], bool]] = None
 
 
 class _Update(NamedTuple):
-    """An update of a variable by a kernel.
-
-    Attributes:
-      formulas: the formulas of the optimizer, for this gradient.
-      kernel: the `Kernel` of this update.
-      grad: the gradient; for a sparse gradient, its rows.
-      variable: the variable.
-      indices: the row numbers of a sparse gradient, possibly with duplicates; None for a dense
-        gradient.
-    """
+    """An update of a variable by a kernel; see `Kernels.update`. Row numbers may be repeated."""
 
     formulas: Formulas
     kernel: Any
@@ -269,7 +260,7 @@ def _split(updates: List[_Update]) -> Iterator[List[_Update]]:
 
 def _run(updates: List[_Update]) -> Any:
     """Runs several updates with the same kernel and the same scalars by one operation."""
-    formulas, kernel, grad, variable, indices = updates[0]
+    formulas, kernel, _, variable, indices = updates[0]
     optimizer = formulas.optimizer
     library = tensorflow_operations.load()
     variables = []
@@ -283,14 +274,13 @@ def _run(updates: List[_Update]) -> Any:
     scalars = formulas.scalars(variable.dtype.base_dtype)
     arguments = {
         "scalars": [scalars[each.name] for each in kernel.inputs.scalars],
+        "gradients": [update.grad for update in updates],
         "use_locking": optimizer._use_locking,
     }
     if indices is not None:
-        all_rows = formulas.needs_whole_tensor(variable)
-        arguments.update(gradient=grad, ids=indices, all_rows=all_rows)
-        return tensorflow_operations.update_rows(library, kernel, tensors, **arguments)
-    arguments["gradients"] = [update.grad for update in updates]
-    names = [_resource_name(each) for each in tensors] if settings.is_by_name() else [None]
+        arguments.update(ids=indices, all_rows=formulas.needs_whole_tensor(variable))
+        return tensorflow_operations.update(library, kernel, tensors, **arguments)
+    names = [_resource_name(each) for each in tensors] if settings.current().by_name else [None]
     if None in names:
         return tensorflow_operations.update(library, kernel, tensors, **arguments)
     with contextlib.ExitStack() as stack:

@@ -22,14 +22,9 @@ _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
 
 
 class Factor(NamedTuple):
-    """A scalar by which a gradient is multiplied or divided.
+    """A scalar, with one element, by which a gradient is multiplied or divided."""
 
-    Attributes:
-      operation: "Mul" or "RealDiv", the type of the TensorFlow operation.
-      scalar: the scalar, a tensor with one element.
-    """
-
-    operation: str
+    operation: str  # "Mul" or "RealDiv", the type of the TensorFlow operation
     scalar: Tensor
 
 

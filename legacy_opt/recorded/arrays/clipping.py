@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Collection, Dict, List, Sequence
 
 from legacy_opt.programs.program import SCALAR
-from legacy_opt.recorded.arrays.interpreter import Computation
+from legacy_opt.recorded.arrays.interpreter import Computation, Update
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import SUMMED_ROWS, Record
 
 
 def clipped_by_global_norm(
-    library: Library, record: Record, gradients: Sequence[Any], limits: Sequence[Any]
-) -> List[Any]:
-    """Returns the gradients, multiplied so that their global norm is at most a limit.
+    library: Library, record: Record, updates: Collection[Update], limits: Sequence[Any]
+) -> List[Update]:
+    """Returns updates whose gradients are multiplied so that their global norm is at most a limit.
 
     Args:
       library: the array library.
       record: the record, whose `clipping` is not None.
-      gradients: arrays, and rows: named tuples with `ids`, `values` and `summed_in_place`. The
-        squares are added in this order.
-      limits: the limit for each gradient.
+      updates: the updates. The squares are added in this order.
+      limits: the limit for each update.
     """
-    dtype = record.dtype
+    dtype, gradients = record.dtype, [each.gradient for each in updates]
     if record.clipping == SUMMED_ROWS:
         gradients = [
             library.summed_in_place(each) if isinstance(each, tuple) else each for each in gradients
@@ -38,10 +37,11 @@ def clipped_by_global_norm(
     products = [
         library.plain(do("Mul", array, factors[id(limit)])) for array, limit in zip(arrays, limits)
     ]
-    return [
+    clipped = [
         each._replace(values=product) if isinstance(each, tuple) else product
         for each, product in zip(gradients, products)
     ]
+    return [update._replace(gradient=each) for update, each in zip(updates, clipped)]
 
 
 def _global_norm(do: Computation, gradients: Sequence[Any]) -> Any:

@@ -1,60 +1,65 @@
-"""Updates of arrays that can be changed, by the programs of recorded rules."""
+"""Updates of variables by the programs of recorded rules, with the arrays of any library."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import operator
+from typing import Any, Callable, Dict, Mapping, Tuple
 
-from legacy_opt.programs.program import Program
-from legacy_opt.recorded.arrays.interpreter import part_of, run_program, shape_in_program
+from legacy_opt.recorded.arrays.interpreter import Update, part_of, run_program, shape_in_program
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import Group
 
 
-def update(
+def _written(array: Any, place: Any, new: Any) -> Any:
+    array[place] = new
+    return array
+
+
+def updated(
     library: Library,
-    group: Group,
-    program: Program,
-    variable: Any,
-    ids: Any,
-    gradient: Any,
-    slots: Mapping[str, Any],
+    update: Update,
     scalars: Mapping[str, Any],
-) -> None:
-    """Updates a variable and its slots.
+    taken: Callable[..., Any] = operator.getitem,
+    written: Callable[..., Any] = _written,
+) -> Tuple[Any, Dict[str, Any]]:
+    """Returns the new values of a variable and its slots; by default, the same arrays, changed.
 
     Args:
       library: the array library.
-      group: the group of the variable.
-      program: one of the group's programs.
-      variable: the variable.
-      ids: the distinct numbers of the rows in a sparse gradient; None if it is dense.
-      gradient: the gradient of the variable, or of these rows.
-      slots: a dict from names to slots as they are stored.
+      update: the update. The ids of a sparse gradient are distinct.
       scalars: the results of `Record.before`.
+      taken: a function (array, place) that returns the elements at a place.
+      written: a function (array, place, values) that returns the array with other values there.
     """
-    rounded, dtype = library.rounded, str(variable.dtype).rpartition(".")[2]
-    gradient = rounded(gradient, dtype)
-    if ids is not None:
-        if group.first is not None:
-            old = rounded(variable[ids], dtype)
-            variable[ids] = run_program(library, group.first, {}, gradient, old, {}, scalars).value
-        if not program.by_rows:
-            whole = library.zeros_like(variable)
-            whole[ids] = gradient
-            gradient, ids = whole, None
+    _, group, program, variable, gradient, slots = update
+    ids, gradient = gradient if isinstance(gradient, tuple) else (None, gradient)
+    slots, dtype = dict(slots), str(variable.dtype).rpartition(".")[2]
+
+    def read(array: Any, its_dtype: str = dtype) -> Any:
+        return library.rounded(library.array(array), its_dtype)
+
+    if ids is not None and group.first is not None:
+        inputs = read(gradient), read(taken(variable, ids)), {}
+        new, _, _ = run_program(library, group.first, {}, *inputs, scalars)
+        variable = written(variable, ids, new)
+    if ids is not None and not program.by_rows:
+        gradient, ids = written(library.zeros_like(variable), ids, gradient), None
     rows = ... if ids is None else ids
-    value = variable[rows]
-    parts, shapes, read = {}, {}, {}
+    value = taken(variable, rows)
+    shapes, old = {}, {}
     for name, slot in group.slots.items():
-        parts[name] = array, place = part_of(slots[name], slot, ids)
+        array, place = part_of(slots[name], slot, ids)
         shapes[name] = shape_in_program(slot, program.by_rows, value.shape)
-        read[name] = rounded(array[place].reshape(shapes[name]), slot.dtype)
-    old = rounded(value, dtype)
-    changed = run_program(library, program, group.slots, gradient, old, read, scalars)
-    for name, factor in changed.factors.items():
+        old[name] = read(taken(array, place).reshape(shapes[name]), slot.dtype)
+    inputs = read(gradient), read(value), old
+    new_value, changed, factors = run_program(library, program, group.slots, *inputs, scalars)
+    for name, factor in factors.items():
         if program.by_rows:
-            slots[name][...] = rounded(slots[name] * factor, group.slots[name].dtype)
-    for name, new in changed.slots.items():
-        array, place = parts[name]
-        array[place] = library.expanded(new, shapes[name]).reshape(array[place].shape)
-    variable[rows] = changed.value
+            faded = library.array(slots[name]) * factor
+            faded = library.rounded(faded, group.slots[name].dtype)
+            slots[name] = written(slots[name], ..., faded)
+    for name, new in changed.items():
+        array, place = part_of(slots[name], group.slots[name], ids)
+        shape = array.shape if place is ... else (-1, *array.shape[1:])
+        new = library.expanded(new, shapes[name]).reshape(shape)
+        slots[name] = written(array, place, new).reshape(slots[name].shape)
+    return written(variable, rows, new_value), slots

@@ -6,33 +6,12 @@ from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, T
 
 import numpy as np
 
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import FLOATS, INTEGERS, OPERATIONS, SUMS
-from legacy_opt.programs.program import (
-    ADD,
-    ELEMENT,
-    GRADIENT,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    NUMBER,
-    ROW,
-    SCALAR,
-    SLOT,
-    TENSOR,
-    VALUE,
-    Function,
-    Nodes,
-    Program,
-)
+from legacy_opt.programs.program import Function, Nodes, Program
+from legacy_opt.recorded import records
 from legacy_opt.recorded.arrays.library import Library
-from legacy_opt.recorded.records import (
-    FLAT,
-    FLAT_ROW,
-    Group,
-    Record,
-    RecordError,
-    Slot,
-    level_of,
-)
+from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
 
 class Computation(NamedTuple):
@@ -108,23 +87,33 @@ def values_of(
 
 def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
-    inputs = {(NUMBER, name): value for name, value in given.items()}
+    inputs = {(programs.NUMBER, name): value for name, value in given.items()}
     values = values_of(library, function.nodes, inputs, set(function.results.values()))
     return {name: values[position] for name, position in function.results.items()}
 
 
-class Changed(NamedTuple):
-    """The new values of a variable and its slots.
+class Update(NamedTuple):
+    """The update of a variable in a step."""
 
-    Attributes:
-      value: the new value of the variable, or of its touched rows.
-      slots: a dict from names of changed slots to their new values, or those of the touched rows.
-      factors: a dict from names of slots to the factors of the rows that are not touched.
-    """
+    name: str  # of the variable, for messages
+    group: Group
+    program: Program  # of the group, for this kind of gradient
+    variable: Any
+    gradient: Any  # an array of the variable's shape, or a named tuple of ids and values of rows
+    slots: Mapping[str, Any]  # as they are stored
 
-    value: Any
-    slots: Dict[str, Any]
-    factors: Dict[str, Any]
+    @classmethod
+    def of(
+        cls, name: str, group: Group, variable: Any, gradient: Any, slots: Any, dtype_of: Any = str
+    ) -> Update:
+        """Returns an update; raises a RecordError if slots do not fit, or there is no program."""
+        check_slots(name, group, variable.shape, slots, dtype_of)
+        is_sparse = isinstance(gradient, tuple)
+        program = group.sparse if is_sparse else group.dense
+        if isinstance(program, str):
+            kind = "sparse" if is_sparse else "dense"
+            raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
+        return cls(name, group, program, variable, gradient, slots)
 
 
 def run_program(
@@ -135,7 +124,7 @@ def run_program(
     value: Any,
     slots: Mapping[str, Any],
     scalars: Mapping[str, Any],
-) -> Changed:
+) -> Tuple[Any, Dict[str, Any], Dict[str, Any]]:
     """Computes an update.
 
     Args:
@@ -146,11 +135,15 @@ def run_program(
       value: the value of the variable, or of its touched rows.
       slots: a dict from names to values, which can be broadcast to the shape of `value`.
       scalars: the results of `Record.before`.
+
+    Returns:
+      The new value of the variable, or of its touched rows; a dict from names of changed slots to
+      their new values there; a dict from names of slots to factors of the rows not touched.
     """
-    inputs = {(NUMBER, name): each for name, each in scalars.items()}
-    inputs.update({(SLOT, name): each for name, each in slots.items()})
-    inputs[TENSOR, GRADIENT] = gradient
-    inputs[TENSOR, VALUE] = value
+    inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
+    inputs.update({(programs.SLOT, name): each for name, each in slots.items()})
+    inputs[programs.TENSOR, programs.GRADIENT] = gradient
+    inputs[programs.TENSOR, programs.VALUE] = value
     values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
 
     def result(position: int) -> Any:
@@ -161,23 +154,23 @@ def run_program(
     new_slots, factors = {}, {}
     for name, change in program.changes.items():
         new = result(change.node)
-        if change.how == ADD:
+        if change.how == programs.ADD:
             new = Computation(library, layouts[name].dtype)("Add", slots[name], new)
         new_slots[name] = new
         if change.factor is not None:
             factors[name] = result(change.factor)
-    return Changed(result(program.value), new_slots, factors)
+    return result(program.value), new_slots, factors
 
 
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
-    if layout in (ROW, FLAT_ROW):
-        return shape[:1]
     return {
-        SCALAR: (),
-        MATRIX_ROW: shape[:-1],
-        MATRIX_COLUMN: shape[:-2] + shape[-1:],
+        programs.ROW: shape[:1],
+        records.FLAT_ROW: shape[:1],
+        programs.SCALAR: (),
+        programs.MATRIX_ROW: shape[:-1],
+        programs.MATRIX_COLUMN: shape[:-2] + shape[-1:],
     }.get(layout, shape)
 
 
@@ -189,17 +182,13 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
       by_rows: whether the program gets touched rows.
       shape: the shape of the variable, or of its touched rows.
     """
-    level = level_of(slot.layout, by_rows)
     shape = tuple(shape)
-    if level == ELEMENT:
-        return shape
-    if level == ROW:
-        return shape[:1] + (1,) * (len(shape) - 1)
-    if level == MATRIX_ROW:
-        return shape[:-1] + (1,)
-    if level == MATRIX_COLUMN:
-        return shape[:-2] + (1,) + shape[-1:]
-    return ()
+    return {
+        programs.ELEMENT: shape,
+        programs.ROW: shape[:1] + (1,) * (len(shape) - 1),
+        programs.MATRIX_ROW: shape[:-1] + (1,),
+        programs.MATRIX_COLUMN: shape[:-2] + (1,) + shape[-1:],
+    }.get(records.level_of(slot.layout, by_rows), ())
 
 
 def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
@@ -210,9 +199,10 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
       slot: the slot's declaration.
       ids: the touched rows that the program gets; None for all.
     """
-    if slot.layout in (FLAT, FLAT_ROW):
+    if slot.layout in (records.FLAT, records.FLAT_ROW):
         return array.reshape(-1), slice(0, 1) if ids is None else ids
-    return array, ids if ids is not None and slot.layout in (ELEMENT, ROW) else ...
+    is_part = ids is not None and slot.layout in (programs.ELEMENT, programs.ROW)
+    return array, ids if is_part else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
@@ -327,16 +317,3 @@ def started(record: Record, values: Mapping[str, Any]) -> Record:
         if not isinstance(value, (int, float)) or value != recorded:
             starts[name] = value
     return record.with_starts(starts)
-
-
-def program_for(group: Group, is_sparse: bool, name: str) -> Program:
-    """Returns the program for a dense or a sparse gradient of a variable.
-
-    Raises:
-      RecordError: there is none.
-    """
-    program = group.sparse if is_sparse else group.dense
-    if isinstance(program, str):
-        kind = "sparse" if is_sparse else "dense"
-        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
-    return program

@@ -15,15 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS, WIDE
-from legacy_opt.recorded.arrays import clipping
-from legacy_opt.recorded.arrays.interpreter import (
-    check_gradient,
-    check_slots,
-    given_hyperparameters,
-    run_function,
-    started,
-    stored_shape,
-)
+from legacy_opt.recorded.arrays import clipping, interpreter
+from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
@@ -92,7 +85,7 @@ class JaxOptimizer:
         self.record = record
         self._level = level
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
-        self._numbers = given_hyperparameters(record, hyperparameters, functions=True)
+        self._numbers = interpreter.given_hyperparameters(record, hyperparameters, functions=True)
 
     def init(self, params: Any) -> State:
         """Returns the initial state.
@@ -103,7 +96,7 @@ class JaxOptimizer:
         leaves, tree = leaves_of(params)
         count = jnp.zeros((), dtype_of("int64"))
         values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
-        record = started(self.record, values)
+        record = interpreter.started(self.record, values)
         groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
         names = sorted({name for group in self.record.groups for name in group.slots})
         slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
@@ -170,7 +163,7 @@ class JaxOptimizer:
           params: see `step`.
           state: see `step`.
           gradients: see `step`.
-          update: a function such as `jax_updates.updated`.
+          update: a function such as `updates.updated`.
           unchanged: a function that returns the result for a parameter that is not updated.
         """
         leaves, tree = leaves_of(params)
@@ -186,22 +179,25 @@ class JaxOptimizer:
         given = {name: library.array(each) for name, each in inputs.items()}
         if self.record.global_step is not None:
             given["global_step"] = library.cast(state.count, self.record.global_step)
-        if self.record.clipping is not None:
-            grads = self._clipped(library, grads, given[CLIP_NORM])
-        scalars = run_function(library, self.record.before, given)
-        results = []
+        updates = {}  # by positions of parameters
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
             group = self.record.group_of(name, value.shape, value.dtype)
-            if gradient is None or not value.size:
-                results.append(unchanged(value))
-                continue
-            own = {slot: slots[slot][i] for slot in group.slots}
-            check_slots(name, group, value.shape, own, dtype_of)
-            result, own = update(library, group, name, value, gradient, own, scalars)
-            results.append(result)
+            if gradient is not None and value.size:
+                own = {slot: slots[slot][i] for slot in group.slots}
+                updates[i] = Update.of(name, group, value, gradient, own, dtype_of)
+        if self.record.clipping is not None:
+            limits = [given[CLIP_NORM]] * len(updates)
+            clipped = clipping.clipped_by_global_norm(
+                library, self.record, updates.values(), limits
+            )
+            updates = dict(zip(updates, clipped))
+        scalars = interpreter.run_function(library, self.record.before, given)
+        results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
+        for i, its_update in updates.items():
+            results[i], own = update(library, its_update, scalars)
             for slot, new in own.items():
                 slots[slot][i] = new
-        after = run_function(library, self.record.after, given)
+        after = interpreter.run_function(library, self.record.after, given)
         shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
         new_slots = {name: tree.unflatten(each) for name, each in slots.items()}
         return tree.unflatten(results), State(state.count + 1, hyperparams, shared, new_slots)
@@ -221,7 +217,7 @@ class JaxOptimizer:
             for name in self.record.nonzero
             if not isinstance(values[name], jax.core.Tracer)
         }
-        given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
+        interpreter.given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
         for name, value in values.items():
             is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
             if scalars[name].dtype in INTEGERS and is_float:
@@ -238,13 +234,6 @@ class JaxOptimizer:
             for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
                 arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
         return arrays
-
-    def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
-        """Returns the gradients, multiplied so that their global norm is at most a limit."""
-        given = [each for each in gradients if each is not None]
-        limits = [limit] * len(given)
-        found = iter(clipping.clipped_by_global_norm(library, self.record, given, limits))
-        return [each if each is None else next(found) for each in gradients]
 
 
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
@@ -271,7 +260,7 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
         gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
     else:
         gradient = jnp.asarray(gradient)
-    check_gradient(name, gradient, variable)
+    interpreter.check_gradient(name, gradient, variable)
     return gradient.in_range(variable.shape[0]) if isinstance(gradient, Rows) else gradient
 
 

@@ -140,6 +140,9 @@ class JaxLibrary(Library):
     def constant(self, value: Any, dtype: str) -> Any:
         return self._made(jnp.asarray(value, dtype_of(dtype)))
 
+    def zeros_like(self, x: Any) -> Any:
+        return jnp.zeros_like(x)
+
     def cast(self, x: Any, dtype: str) -> Any:
         x = plain(x)
         if jnp.issubdtype(x.dtype, jnp.floating) and dtype.startswith("int"):

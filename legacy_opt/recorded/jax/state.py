@@ -8,17 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays.interpreter import check_slots
 from legacy_opt.recorded.jax import State, leaves_of
 from legacy_opt.recorded.jax.library import dtype_of
 from legacy_opt.recorded.records import Record, RecordError
-from legacy_opt.recorded.state_files import (
-    SavedState,
-    check_rule,
-    check_variable,
-    distinct,
-    group_of,
-)
+from legacy_opt.recorded.state_files import SavedState, distinct
 
 __all__ = ["load_state", "state_of"]
 
@@ -90,12 +85,12 @@ def load_state(
       RecordError: as in `state_of`; or the saved state belongs to another rule, or does not have a
         variable with the parameter's shape.
     """
-    check_rule(saved, record)
+    state_files.check_rule(saved, record)
     states = _own(record, state)
     found = _parameters(record, states, params, names)
     for _, name, value, own in found:
         if own is not None or name in saved.variables or name in (names or {}):
-            check_variable(saved, name, value, own is not None)
+            state_files.check_variable(saved, name, value, own is not None)
     name_of = {path: name for path, name, *_ in found}
     shared = {name: _loaded(value) for name, value in saved.shared.items()}
 
@@ -153,7 +148,7 @@ def _parameters(
     for name, path, value in distinct((names_of.get(pair[0], pair[0]), *pair) for pair in leaves):
         rows = [{slot: its[path] for slot, its in each.items() if path in its} for each in tables]
         rows = [row for row in rows if row]
-        group = group_of(record, name, value.dtype, value.shape)
+        group = state_files.group_of(record, name, value.dtype, value.shape)
         if len(rows) > 1:
             raise RecordError(f"state has {len(rows)} states of {name!r}, expected 1")
         if not rows and group is not None and not group.slots:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import jax.numpy as jnp
 
 from legacy_opt.programs.program import TENSOR, Program
-from legacy_opt.recorded.arrays.interpreter import (
-    part_of,
-    program_for,
-    run_program,
-    shape_in_program,
-)
+from legacy_opt.recorded.arrays import in_place
+from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.jax.library import JaxLibrary, plain
-from legacy_opt.recorded.records import Group, Slot
 
 _NOWHERE = 2**31 - 1  # the number of no row
 
@@ -78,39 +73,22 @@ class Rows(NamedTuple):
 
 
 def updated(
-    library: JaxLibrary,
-    group: Group,
-    name: str,
-    value: Any,
-    gradient: Any,
-    slots: Mapping[str, Any],
-    scalars: Mapping[str, Any],
+    library: JaxLibrary, update: Update, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
-    """Returns the new values of a variable and of its slots.
+    """Returns the new values of a variable and of its slots; see `in_place.updated`."""
+    if isinstance(update.gradient, Rows):
+        update = update._replace(gradient=update.gradient.summed(library))
+    return in_place.updated(library, update, scalars, _taken, _written)
 
-    Args:
-      library: the array library.
-      group: the group of the variable in the record.
-      name: the name of the variable, for messages.
-      value: the variable, an array of JAX as all others here.
-      gradient: an array, or `Rows`.
-      slots: a dict from names to slots in their stored shapes.
-      scalars: the results of `Record.before`.
 
-    Raises:
-      RecordError: the group has no update for such a gradient.
-    """
-    program = program_for(group, isinstance(gradient, Rows), name)
-    if not isinstance(gradient, Rows):
-        return _run(library, group, program, value, gradient, slots, scalars)
-    ids, gradient = gradient.summed(library)
-    if group.first is not None:
-        first = group._replace(slots={})
-        value, _ = _run(library, first, group.first, value, gradient, {}, scalars, ids)
-    if program.by_rows:
-        return _run(library, group, program, value, gradient, slots, scalars, ids)
-    whole = jnp.zeros_like(value).at[ids].set(gradient, mode="drop")
-    return _run(library, group, program, value, whole, slots, scalars)
+def _taken(array: Any, place: Any) -> Any:
+    return array if place is ... else array.at[place].get(mode="fill", fill_value=1)
+
+
+def _written(array: Any, place: Any, new: Any) -> Any:
+    if place is ...:
+        return jnp.broadcast_to(plain(new), array.shape)
+    return array.at[place].set(plain(new), mode="drop")
 
 
 def is_subtraction(program: Program) -> bool:
@@ -120,74 +98,14 @@ def is_subtraction(program: Program) -> bool:
 
 
 def addend(
-    library: JaxLibrary,
-    group: Group,
-    name: str,
-    value: Any,
-    gradient: Any,
-    slots: Mapping[str, Any],
-    scalars: Mapping[str, Any],
+    library: JaxLibrary, update: Update, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
     """Returns what must be added to a variable, and the new values of its slots; see `updated`."""
-    program = program_for(group, False, name)
+    program = update.program
     if is_subtraction(program):
         program = program._replace(value=program.nodes[program.value].inputs[1])
-        subtracted, slots = _run(library, group, program, value, gradient, slots, scalars)
+        subtracted, slots = updated(library, update._replace(program=program), scalars)
         return -subtracted, slots
-    new, slots = _run(library, group, program, value, gradient, slots, scalars)
-    new, old = (library.cast(library.array(each), "float64") for each in (new, value))
+    new, slots = updated(library, update, scalars)
+    new, old = (library.cast(library.array(each), "float64") for each in (new, update.variable))
     return plain(new - old), slots
-
-
-def _run(
-    library: JaxLibrary,
-    group: Group,
-    program: Program,
-    value: Any,
-    gradient: Any,
-    slots: Mapping[str, Any],
-    scalars: Mapping[str, Any],
-    ids: Any = None,
-) -> Tuple[Any, Dict[str, Any]]:
-    """Runs a program for a whole variable, or for the rows with these ids."""
-    old = value if ids is None else _taken(value, ids)
-    changed = run_program(
-        library,
-        program,
-        group.slots,
-        library.array(gradient),
-        library.array(old),
-        {
-            name: library.array(_read(slots[name], slot, old.shape, ids))
-            for name, slot in group.slots.items()
-        },
-        scalars,
-    )
-    slots = dict(slots)
-    for name, factor in changed.factors.items():
-        if ids is not None:
-            slots[name] = plain(library.array(slots[name]) * factor)
-    for name, new in changed.slots.items():
-        slots[name] = _written(slots[name], group.slots[name], plain(new), old.shape, ids)
-    new = jnp.broadcast_to(plain(changed.value), old.shape)
-    return (new if ids is None else value.at[ids].set(new, mode="drop")), slots
-
-
-def _taken(array: Any, ids: Any) -> Any:
-    return array.at[ids].get(mode="fill", fill_value=1)
-
-
-def _read(array: Any, slot: Slot, shape: Any, ids: Optional[Any]) -> Any:
-    """Returns the values of a slot in the shape that the program gets."""
-    array, place = part_of(array, slot, ids)
-    part = array if place is ... else _taken(array, place)
-    return part.reshape(shape_in_program(slot, ids is not None, shape))
-
-
-def _written(array: Any, slot: Slot, new: Any, shape: Any, ids: Optional[Any]) -> Any:
-    """Returns a slot with new values."""
-    new = jnp.broadcast_to(new, shape_in_program(slot, ids is not None, shape))
-    whole, place = part_of(array, slot, ids)
-    if place is not ...:
-        new = whole.at[place].set(new.reshape(-1, *whole.shape[1:]), mode="drop")
-    return new.reshape(array.shape)

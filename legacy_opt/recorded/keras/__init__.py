@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import keras
@@ -185,28 +186,20 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         return config
 
 
+@dataclasses.dataclass(eq=False)
 class _Rule:
-    """The rule of an optimizer; subclasses run it on a backend.
+    """The rule of an optimizer; subclasses run it on a backend."""
 
-    Attributes:
-      record: the record.
-      level: "exact" or "fast".
-      hyperparameters: a dict from names to numbers, without the learning rate.
-      tables: the paths of tables.
-      slots: a dict from paths of variables to dicts from names to variables of Keras.
-      shared: a dict from names to variables of Keras.
-    """
+    record: Record
+    level: str
+    hyperparameters: Mapping[str, Any]  # without the learning rate
+    tables: Sequence[str]  # their paths
+    # Variables of Keras: of each path the slots by names, and the shared variables by names.
+    slots: Dict[str, Dict[str, Any]] = dataclasses.field(default_factory=dict)
+    shared: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __init__(
-        self, record: Record, level: str, hyperparameters: Mapping[str, Any], tables: Sequence[str]
-    ) -> None:
-        check_level(level)
-        self.record = record
-        self.level = level
-        self.hyperparameters = hyperparameters
-        self.tables = tables
-        self.slots: Dict[str, Dict[str, Any]] = {}
-        self.shared: Dict[str, Any] = {}
+    def __post_init__(self) -> None:
+        check_level(self.level)
 
     def given(self, rate: Any) -> Dict[str, Any]:
         """Returns the hyperparameters of a step."""
@@ -223,11 +216,11 @@ class _Rule:
 
 
 class _InJax(_Rule):
-    def __init__(self, record: Record, level: str, hyperparameters: Any, tables: Any) -> None:
+    def __post_init__(self) -> None:
         from legacy_opt.recorded.jax import JaxOptimizer
 
-        super().__init__(record, level, hyperparameters, tables)
-        self._optimizer = JaxOptimizer(record, level, **self.given(1))
+        super().__post_init__()
+        self._optimizer = JaxOptimizer(self.record, self.level, **self.given(1))
 
     def dtype_of(self, dtype: str) -> str:
         from legacy_opt.recorded.jax.library import dtype_of

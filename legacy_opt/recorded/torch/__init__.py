@@ -26,17 +26,8 @@ from typing import (
 
 import torch
 
-from legacy_opt.programs.program import Program
-from legacy_opt.recorded.arrays import clipping, in_place
-from legacy_opt.recorded.arrays.interpreter import (
-    check_array,
-    check_slots,
-    given_hyperparameters,
-    program_for,
-    run_function,
-    started,
-    stored_shape,
-)
+from legacy_opt.recorded.arrays import clipping, in_place, interpreter
+from legacy_opt.recorded.arrays.interpreter import Update, check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
@@ -94,7 +85,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
         self._kernels = Kernels(record.dtype) if level == "native" else None
-        values = given_hyperparameters(record, hyperparameters)
+        values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
         defaults = {self._key(name): value for name, value in values.items()}
@@ -102,8 +93,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only its own attributes.
-        state = dict(super().__getstate__(), record=self.record, _library=self._library)
-        return dict(state, _kernels=None if self._kernels is None else self._kernels.fresh())
+        own = {"record": self.record, "_library": self._library, "_kernels": self._kernels}
+        return {**super().__getstate__(), **own}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
@@ -120,7 +111,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         known = {*_RESERVED, *self.record.shared, *map(self._key, self.record.hyperparameters)}
         others = {key: value for key, value in param_group.items() if key not in known}
         values = self._values({**self.defaults, **param_group})
-        given_hyperparameters(self.record, {**values, **others})
+        interpreter.given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         try:
             self._check_and_start(self.param_groups[-1])
@@ -148,7 +139,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _starts(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the step and the shared variables with which a parameter group begins."""
         first = self.param_groups[0]
-        own, of_first = (started(self.record, self._values(each)).shared for each in (group, first))
+        values = map(self._values, (group, first))
+        own, of_first = (interpreter.started(self.record, each).shared for each in values)
         if first.get("global_step", 0) > 0:
             if own != of_first:
                 raise RecordError(
@@ -193,10 +185,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if self.record.clipping is not None:
             updates = self._clipped(updates, given)
         for group, its_given, its_updates in zip(self.param_groups, given, updates):
-            scalars = run_function(self._library, self.record.before, its_given)
+            scalars = interpreter.run_function(self._library, self.record.before, its_given)
             for update in its_updates:
                 self._apply(update, scalars)
-            after = run_function(self._library, self.record.after, its_given)
+            after = interpreter.run_function(self._library, self.record.after, its_given)
             for name, value in after.items():
                 group[name].copy_(value)
             group["global_step"].add_(1)
@@ -205,7 +197,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         record = self.record
         fixed = {name: group[name] for name in record.fixed if name in group}
-        given_hyperparameters(record, {**self._values(group), **fixed})
+        interpreter.given_hyperparameters(record, {**self._values(group), **fixed})
         scalars = {**record.hyperparameters, **record.shared}
         dtypes = {name: scalar.dtype for name, scalar in scalars.items()}
         if record.global_step is not None:
@@ -231,7 +223,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 if each is parameter
             ]
             name, shape = name or its_name or "a parameter", _shape(parameter, axes)
-            group = started(self.record, values).group_of(name, shape)
+            group = interpreter.started(self.record, values).group_of(name, shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, shape),
@@ -269,45 +261,40 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 own = tensor.detach().clone(memory_format=torch.contiguous_format)
                 self.state[parameter][slot_name] = own.to(parameter.device)
 
-    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
+    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter, axes)
         gradient, known = parameter.grad, name or "a parameter"
         check_array(f"{known!r}: the gradient", gradient, parameter.dtype, parameter.shape)
-        slots = self.slots(parameter, name)
-        check_slots(known, group, _shape(parameter, axes), slots)
-        program = program_for(group, gradient.is_sparse, known)
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
             gradient = _Rows.of(gradient, parameter.shape[0])
         else:
             gradient = in_tensorflow(gradient, axes)
-        variable = in_tensorflow(parameter, axes)
-        return _Update(known, group, program, variable, gradient, slots)
+        variable, slots = in_tensorflow(parameter, axes), self.slots(parameter, name)
+        return Update.of(known, group, variable, gradient, slots)
 
     def _clipped(
-        self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
-    ) -> List[List[_Update]]:
+        self, updates: List[List[Update]], given: Sequence[Mapping[str, Any]]
+    ) -> List[List[Update]]:
         """Multiplies all gradients, so that their global norm is at most the limit of a group."""
-        gradients = [each.gradient for group in updates for each in group]
+        flat = [each for group in updates for each in group]
         limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
-        found = iter(clipping.clipped_by_global_norm(self._library, self.record, gradients, limits))
-        return [[each._replace(gradient=next(found)) for each in group] for group in updates]
+        found = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
+        return [[next(found) for _ in group] for group in updates]
 
-    def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
-        _, group, program, variable, gradient, slots = update
-        if not variable.numel():
+    def _apply(self, update: Update, scalars: Mapping[str, Any]) -> None:
+        if not update.variable.numel():
             return
         if self._kernels is not None:
-            self._kernels.update_tensors(*update, scalars)
+            self._kernels.update_tensors(update, scalars)
             # So that autograd knows of the change.
-            torch.autograd.graph.increment_version((variable, *slots.values()))
+            torch.autograd.graph.increment_version((update.variable, *update.slots.values()))
             return
-        ids = None
-        if isinstance(gradient, _Rows):
-            ids, gradient = gradient.summed()
-        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
+        if isinstance(update.gradient, _Rows):
+            update = update._replace(gradient=update.gradient.summed())
+        in_place.updated(self._library, update, scalars)
 
 
 class _Rows(NamedTuple):
@@ -348,17 +335,6 @@ class _Rows(NamedTuple):
         rows, first, inverse = self._distinct()
         sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
         return _Rows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
-
-
-class _Update(NamedTuple):
-    """The update of a parameter: its name, its group, and what else `_apply` needs of it."""
-
-    name: str
-    group: Group
-    program: Program
-    variable: Any
-    gradient: Any
-    slots: Dict[str, Any]
 
 
 def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
