@@ -64,7 +64,7 @@ class Keras3Hyperparameters(dict):
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
         if not versions.for_a_session():
             return tf.cast(rate, tf.float32)
-        with rate.graph.as_default():  # `schedules.at_iterations` looks for a step in this graph
+        with rate.graph.as_default():  # schedules look for a step in this graph
             return tf.cast(rate, tf.float32)
 
     def set_rate(self, rate: Rate):
