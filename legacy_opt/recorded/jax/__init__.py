@@ -170,7 +170,7 @@ class JaxOptimizer:
           params: see `step`.
           state: see `step`.
           gradients: see `step`.
-          update: a function such as `jax_updates.updated`.
+          update: a function such as `updates.updated`.
           unchanged: a function that returns the result for a parameter that is not updated.
         """
         leaves, tree = leaves_of(params)
