@@ -18,7 +18,7 @@ from typing import Any, List
 from legacy_opt import versions
 from legacy_opt.core.nearest_names import did_you_mean
 
-from .old_programs import estimator_names
+from . import estimator_names
 
 # Static tools cannot determine the names, because they depend on the installed packages.
 __all__: List[str] = []

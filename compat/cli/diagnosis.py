@@ -29,14 +29,7 @@ _TENSORFLOW_WHEELS = re.compile(
 )
 _NATIVE = "legacy-opt-native"
 _OTHER_PACKAGES = (
-    "keras",
-    "tf-keras",
-    "tensorflow-estimator",
-    "numpy",
-    "protobuf",
-    "h5py",
-    "torch",
-    "jax",
+    *("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py", "torch", "jax"),
     _NATIVE,
 )
 _USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
@@ -245,7 +238,7 @@ def _keras_problems(facts):
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return
-    minor = _minor(facts)
+    minor = ".".join(facts["tensorflow"]["version"].split(".")[:2])
     if has_keras2 and not packages["tf-keras"].startswith(minor + "."):
         text = f"tf-keras {packages['tf-keras']} does not work with TensorFlow {minor}."
         yield _problem("warning", text, pip_tf_keras(facts))
@@ -263,10 +256,6 @@ def pip_tf_keras(facts):
     from legacy_opt import versions
 
     return versions.pip_command("tf-keras", version=facts["tensorflow"]["version"])
-
-
-def _minor(facts):
-    return ".".join(facts["tensorflow"]["version"].split(".")[:2])
 
 
 def _problem(level, text, fix):

@@ -153,21 +153,20 @@ def _number(text):
 
 
 def _outcome(arguments, record, plan, step, grade=None):
-    facts = {
-        "path": arguments.out,
-        "optimizer": record.optimizer,
-        "step": step,
-        "variables": list(plan.trained),
-        "not_trained": list(plan.untrained),
-        "left_out": list(plan.left_out),
-    }
-    lines = [
-        f"{arguments.out}: {record.optimizer}, step {step}, "
-        f"{plain_text.counted(len(plan.trained), 'variable')}"
-    ]
+    facts = {"not_trained": list(plan.untrained), "left_out": list(plan.left_out)}
+    lines = []
     if grade is not None:
         facts["grade"] = grade._asdict()
         lines.append(f"training by {arguments.to}, with dense gradients: {grade}")
     lines += [f"not trained: {name}" for name in plan.untrained]
     lines += [f"left out: {name}" for name in plan.left_out]
-    return terminal.Outcome(terminal.SUCCESS, facts, tuple(lines))
+    return outcome(arguments.out, record, step, plan, facts, lines)
+
+
+def outcome(path, record, step, plan, more_facts, more_lines):
+    """Returns the `Outcome` of a state that was written to a file or a checkpoint."""
+    own = {"path": path, "optimizer": record.optimizer, "step": step}
+    facts = dict(own, variables=list(plan.trained), **more_facts)
+    variables = plain_text.counted(len(plan.trained), "variable")
+    line = f"{path}: {record.optimizer}, step {step}, {variables}"
+    return terminal.Outcome(terminal.SUCCESS, facts, (line, *more_lines))

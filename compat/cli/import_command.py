@@ -1,7 +1,7 @@
 """`legacy-opt import`: writes a checkpoint with the state of a state file."""
 
-from .. import file_endings, plain_text, special_files
-from . import terminal
+from .. import file_endings, special_files
+from . import export_command, terminal
 
 _DESCRIPTION = """\
 Writes a copy of the checkpoint --like with the values of a state file: what `export` wrote, or what
@@ -44,16 +44,5 @@ def execute(arguments, screen):
         arguments.overwrite,
         name_maps.read_file(arguments.name_map, "import"),
     )
-    facts = {
-        "path": destination,
-        "optimizer": state.record.optimizer,
-        "step": state.global_step,
-        "variables": list(plan.trained),
-        "kept": list(kept),
-    }
-    lines = [
-        f"{destination}: {state.record.optimizer}, step {state.global_step}, "
-        f"{plain_text.counted(len(plan.trained), 'variable')}"
-    ]
-    lines += [f"as in --like: {name}" for name in kept]
-    return terminal.Outcome(terminal.SUCCESS, facts, tuple(lines))
+    facts, lines = {"kept": list(kept)}, [f"as in --like: {name}" for name in kept]
+    return export_command.outcome(destination, state.record, state.global_step, plan, facts, lines)

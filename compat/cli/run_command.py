@@ -7,15 +7,7 @@ import os
 import sys
 
 from .. import plain_text
-from ..old_programs.script_runner import missing_errors, packages
-from ..old_programs.script_runner.runner import (
-    module_called,
-    outcome,
-    path_of_script,
-    prepare,
-    run_file,
-    run_module,
-)
+from ..old_programs.script_runner import missing_errors, packages, runner
 from ..old_programs.source_analysis import (
     decay_var_lists,
     global_steps,
@@ -97,10 +89,13 @@ def execute(arguments):
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
-        path, name = module_called(script) if is_module else (path_of_script(script), "__main__")
+        if is_module:
+            path, name = runner.module_called(script)
+        else:
+            path, name = runner.path_of_script(script), "__main__"
         for package in arguments.packages:
             packages.include(package)
-        tensorflow = prepare(arguments.native)
+        tensorflow = runner.prepare(arguments.native)
     except (ImportError, OSError) as error:
         print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT
@@ -119,7 +114,8 @@ def execute(arguments):
 
         one_step.have_kernels = have_kernels
     try:
-        return outcome(functools.partial(run_module if is_module else run_file, script))
+        start = runner.run_module if is_module else runner.run_file
+        return runner.outcome(functools.partial(start, script))
     finally:  # also if the script calls sys.exit
         if arguments.native:
             updates = plain_text.counted(len(have_kernels), "update")

@@ -29,6 +29,8 @@ class LSTMCell(_RNN_CELL.RNNCell):
     _num_units: int
     _num_proj: Optional[int] = None
     _state_is_tuple: bool = True
+    _layer_norm: bool = False
+    _norm_start: Tuple[float, float]
 
     @property
     def state_size(self) -> Any:
@@ -38,6 +40,9 @@ class LSTMCell(_RNN_CELL.RNNCell):
     @property
     def output_size(self) -> int:
         return self._num_proj or self._num_units
+
+    def _norm(self, value, scope):
+        return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
 
 
 class LayerNormBasicLSTMCell(LSTMCell):
@@ -90,9 +95,6 @@ class LayerNormBasicLSTMCell(LSTMCell):
         # As in tf.contrib, the initializer of the scope gives the bias random start values.
         return tf.nn.bias_add(gates, v1.get_variable("bias", [size], inputs.dtype))
 
-    def _norm(self, value, scope):
-        return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
-
 
 class CoupledInputForgetGateLSTMCell(LSTMCell):
     """An LSTM cell whose input gate is 1 - forget gate (Greff et al., 2015).
@@ -135,15 +137,14 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
             state = tf.split(state, [self._num_units, self.output_size], 1)
         c, m = state
         j, f, o = [
-            _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
+            self._norm(value, scope)
             for value, scope in zip(self._gates(inputs, m), ("transform", "forget", "output"))
         ]
         peepholes = self._peepholes(c.dtype)
         f = f + self._forget_bias
         forget = tf.sigmoid(f + peepholes[0] * c if peepholes else f)
         c = forget * c + (1 - forget) * self._activation(j)
-        if self._layer_norm:
-            c = _layer_norm(c, "state", *self._norm_start)
+        c = self._norm(c, "state")
         m = tf.sigmoid(o + peepholes[1] * c if peepholes else o) * self._activation(c)
         if self._num_proj is not None:
             m = tf.matmul(m, _sharded("W_P", [self._num_units, self._num_proj], m, self._shards[1]))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from legacy_opt.programs.program import (
+# Pickled records may name Change and Node here.
+from legacy_opt.programs.program import (  # noqa: F401
     ELEMENT,
     MATRIX_COLUMN,
     MATRIX_ROW,
     ROW,
     SCALAR,
+    Change,
     Function,
     Input,
+    Node,
     Program,
 )
 

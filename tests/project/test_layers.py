@@ -1,5 +1,8 @@
 """Tests that packages import only allowed packages, and may be imported in any order."""
 
+import ast
+import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -8,8 +11,18 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import programs
-from tests.tools.layers import ALLOWED, HOOK, circles, modules, names_in, package_of, wrong_imports
+from tests.tools.layers import (
+    ALLOWED,
+    HOOK,
+    circles,
+    imports,
+    modules,
+    names_in,
+    package_of,
+    wrong_imports,
+)
 
+COMPAT = ROOT / "compat"
 PROGRAM = "tests/tools/layers.py"
 pytestmark = pytest.mark.once
 
@@ -76,6 +89,67 @@ def test_wrong_imports_are_found(module, source, wrong, tmp_path):
     assert bool(found) == wrong
 
 
+def is_face(path):
+    """Returns whether a module only imports: it is a path that users import."""
+    kinds = {type(node).__name__ for node in ast.parse(path.read_text(encoding="utf-8")).body}
+    return path.name != "__init__.py" and kinds <= {"Expr", "ImportFrom", "Assign"}
+
+
+def rooms(package):
+    """Returns the packages and modules directly in a package, each with those that it imports."""
+    files, start = modules(), len(package) + 1
+    inside = {name: path for name, path in files.items() if name.startswith(package + ".")}
+    found = {name[start:].partition(".")[0]: set() for name in inside if not is_face(inside[name])}
+    for module, name in imports(files):
+        room, other = module[start:].partition(".")[0], name[start:].partition(".")[0]
+        if module in inside and name in inside and room in found and room != other:
+            found[room].add(other)
+    return found
+
+
+def floors(arrows):
+    """Returns the floor of each room: 1 plus the highest floor that it imports."""
+    found = {}
+    while len(found) < len(arrows):
+        free = [room for room in arrows if room not in found and arrows[room] <= set(found)]
+        assert free, "these rooms import each other: " + ", ".join(sorted(set(arrows) - set(found)))
+        found.update((room, 1 + max(map(found.get, arrows[room]), default=0)) for room in free)
+    return found
+
+
+@pytest.mark.parametrize(
+    "package, most_rooms, most_floors",
+    [
+        ("legacy_opt.native", 5, 4),
+        ("legacy_opt.programs", 12, 8),
+        ("legacy_opt.recorded", 12, 7),
+        ("legacy_opt.compat", 13, 5),
+        ("legacy_opt.compat.in_keras", 12, 6),
+        ("legacy_opt.compat.old_programs", 4, 4),
+        ("legacy_opt.compat.state", 4, 3),
+    ],
+)
+def test_packages_have_few_rooms_on_few_floors(package, most_rooms, most_floors):
+    arrows = rooms(package)
+    assert len(arrows) <= most_rooms, sorted(arrows)
+    assert max(floors(arrows).values()) <= most_floors, floors(arrows)
+
+
+def test_compat_has_few_flat_modules():
+    flat = [name for name in rooms("legacy_opt.compat") if (COMPAT / f"{name}.py").exists()]
+    assert len(flat) <= 10
+
+
+def test_the_paths_that_users_import_stay():
+    page = (ROOT / "docs" / "public_api.txt").read_text(encoding="utf-8")
+    paths = re.findall(r"^(legacy_opt\S*)\n=+$", page, re.M)
+    paths += ["legacy_opt.recorded.keras_state", "legacy_opt.compat.cli"]
+    assert len(paths) > 30 and set(paths) <= set(modules())
+    for path in paths:
+        if not re.search("torch|jax|optax|keras", path):
+            importlib.import_module(path)
+
+
 IMPORT_EACH_FIRST = """
 import importlib, os, sys
 for name in sys.argv[1:]:
@@ -105,13 +179,10 @@ for name in sys.argv[1:]:
 """
 
 
-def test_programs_compiler_and_cache_need_no_tensorflow():
+def test_compiler_and_cache_need_no_tensorflow():
     home = "legacy_opt.native."
     names = [name for name in modules() if name.startswith(home + "compiler")]
-    names += [
-        f"legacy_opt.programs.{each}"
-        for each in ("program", "operations", "elementary", "matrix_axes")
-    ]
+    names += [f"legacy_opt.programs.{name}" for name in ("program", "operations", "matrix_axes")]
     names += [home + "settings", home + "runtime.cache", home + "runtime.compiled_kernels"]
     # A new process, because the programs of `programs.run` have imported TensorFlow already.
     subprocess.check_call([sys.executable, "-c", WITHOUT_TENSORFLOW, *names], cwd=str(ROOT))

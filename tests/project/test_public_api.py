@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from legacy_opt.compat import estimator
-from legacy_opt.compat.old_programs import estimator_names
+from legacy_opt.compat import estimator, estimator_names
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
 from tests.tools import public_api

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat.cli import run_command
+from legacy_opt.compat.old_programs.script_runner import runner
 from tests.support.processes.command_line import Screen
 
 pytestmark = pytest.mark.once
@@ -29,8 +30,8 @@ def run(tmp_path, monkeypatch, capsys):
     the command's exit code and its lines on stderr.
     """
     monkeypatch.syspath_prepend("replaced by the command")  # the command assigns sys.path[0]
-    monkeypatch.setattr(run_command, "prepare", lambda native: tf if versions.speaks_v1() else v1)
-    monkeypatch.setattr(run_command, "outcome", lambda start: 0)
+    monkeypatch.setattr(runner, "prepare", lambda native: tf if versions.speaks_v1() else v1)
+    monkeypatch.setattr(runner, "outcome", lambda start: 0)
     without_hooks = types.SimpleNamespace(install=lambda *_: None)
     monkeypatch.setattr(run_command, "missing_errors", without_hooks, raising=False)
     monkeypatch.chdir(tmp_path)

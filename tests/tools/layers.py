@@ -75,11 +75,11 @@ ALLOWED = {
     ],
     # Old names, and programs that use them.
     ".contrib": ["versions", "core"],
-    ".estimator": ["versions", "core", ".old_programs.estimator_names"],
-    ".old_programs.estimator_names": [],
+    ".estimator": ["versions", "core", ".estimator_names"],
+    ".estimator_names": [],
     ".old_programs.old_names": ["legacy_opt", "optimizers", "versions", ".contrib", ".estimator"],
     ".old_programs.source_analysis": [
-        *[".file_endings", ".plain_text", ".special_files", ".old_programs.estimator_names"],
+        *[".file_endings", ".plain_text", ".special_files", ".estimator_names"],
         ".old_programs.old_names",
     ],
     ".old_programs.script_runner": [

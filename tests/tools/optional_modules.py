@@ -14,7 +14,9 @@ TUPLE = NamedTuple.__name__
 
 def public_names(module):
     """Returns a dict from the public names of a module of legacy_opt to classes and functions."""
-    tree = ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8"))
+    home = ROOT.joinpath(*module.split("."))
+    path = home / "__init__.py" if home.is_dir() else home.with_suffix(".py")
+    tree = ast.parse(path.read_text("utf-8"))
     origins = {
         alias.name: each.module
         for each in tree.body

@@ -1,12 +1,12 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
-that `legacy-opt docs from_to` agrees with the table. The rows are in `table.py` (optimizers and
-helpers), `moved_names.py` (other names that live elsewhere now), `parameters.py` (those with other
-parameters there), `pieces.py` (names that live in `compat.contrib`), `removed_names.py` (names that
-are gone) and `libraries.py` (names of NumPy and others). Old names of TensorFlow begin with
-`tf`, its usual alias. The entry of a module applies to all names in the module, except for names
-that have their own entry. `known_names.txt` has the names that 1.15 had in modules that moved.
+that `legacy-opt docs from_to` agrees with the table. The rows are in text files, which `table.py`
+reads: `optimizers.txt` (optimizers and helpers), `moved_names.txt` (other names), `modules.txt`
+(whole modules), `parameters.txt` (names with other parameters now), `private_names.txt` and
+`private_modules.txt` (where TensorFlow 1 defined names), and `libraries.txt` (names of NumPy and
+others). Old names of TensorFlow begin with `tf`, its usual alias. `known_names.txt` has the names
+that 1.15 had in modules that moved.
 
 In this package, only `patching.py` imports TensorFlow.
 """
@@ -14,16 +14,14 @@ In this package, only `patching.py` imports TensorFlow.
 import functools
 import glob
 import importlib.util
-import itertools
 import os
-import pathlib
 import re
 from typing import NamedTuple, Optional
 
-from . import libraries, moved_names, parameters, pieces, removed_names, table
+from . import libraries, moved_names, parameters, table
 
 # Each line has a module and its names that 1.15 had, there or in the module that it replaces.
-KNOWN_NAMES_FILE = pathlib.Path(__file__).with_name("known_names.txt")
+KNOWN_NAMES_FILE = table.FOLDER / "known_names.txt"
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
 
@@ -243,31 +241,26 @@ _PREFIXES = (  # applied in this order
 )
 
 
-def _full_names(modules, names):
-    """Yields (old full name, new name) for the names in a row of the table."""
-    for module, name in itertools.product(modules.split(), names.split()):
-        old, _, new = name.partition("=")
-        yield f"{module}.{old}", new or old
-
-
-def _fate(now, *advice):
+def _fate(now, advice=""):
     """Returns a `Fate`; the default of `advice` is the advice on the module of `now`."""
     homes = (text for home, text in moved_names.ADVICE if f"{now}.".startswith(home + "."))
-    return Fate(now, next(iter(advice or homes), ""))
+    return Fate(now, advice or next(homes, ""))
 
 
 def _fates(rows):
     return {
-        old: _fate(new_module and f"{new_module}.{new}".replace("builtins.", ""), *advice)
-        for module, names, new_module, *advice in rows
-        for old, new in _full_names(module, names)
+        old: _fate(row.now and f"{row.now}.{new}".replace("builtins.", ""), row.advice)
+        for row in rows
+        for old, new in row.full_names()
     }
 
 
 UNKNOWN = Fate(None, "TensorFlow 1.15 has no such public name.")
 _LINES = map(str.split, KNOWN_NAMES_FILE.read_text(encoding="utf-8").splitlines())
 KNOWN_NAMES = {home: names for home, *names in _LINES}
-FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
+OPTIMIZERS = _fates(table.rows("optimizers.txt"))
+_MOVED_NAMES = table.rows("moved_names.txt")
+FATES = {**OPTIMIZERS, **_fates(_MOVED_NAMES)}
 _ADAPTED = _fates(parameters.NAMES)
 FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())
 PARAMETERS = {old: fate.advice for old, fate in _ADAPTED.items()}  # see `parameters.NAMES`
@@ -277,11 +270,11 @@ _ROOTS = {name.partition(".")[0] for name in LIBRARIES}
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old
-    for module, names, new_module, *_ in moved_names.NAMES + pieces.NAMES + parameters.NAMES
-    for old, _ in _full_names(module, names)
-    if new_module is not None
+    for row in _MOVED_NAMES + parameters.NAMES
+    for old, _ in row.full_names()
+    if row.now is not None
 }
-MODULES, NEED_PACKAGES = removed_names.MODULES, removed_names.NEED_PACKAGES
+MODULES, NEED_PACKAGES = moved_names.REMOVED_MODULES, moved_names.NEED_PACKAGES
 FATES.update(
     (module, Fate(None, advice)) for module, advice in {**MODULES, **NEED_PACKAGES}.items()
 )
@@ -298,10 +291,9 @@ _OF_NEST = {
 }
 
 PUBLIC_NAMES = {
-    f"{package}.{module}.{name}": f"{public}.{name}"
-    for public, package, modules in table.DEFINED_IN
-    for module, names in modules.items()
-    for name in names.split()
+    private: f"{row.now}.{name}"
+    for row in table.rows("private_names.txt")
+    for private, name in row.full_names()
 }
 
 

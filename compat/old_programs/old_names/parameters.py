@@ -1,78 +1,18 @@
 """Names of tf.contrib that TensorFlow has with other names, or another order, of parameters.
 
-The rows of `NAMES` have the form of the rows in `table.py`; their last part contains the parameters
-of tf.contrib, as old=new if the new name differs, and "old=" for one that must be None now. The
-objects in `POSITIONS` take parameters that have another position now only by name. A test compares
-the parameters of all forwarded names with those of TensorFlow 1.15.
+In the place of advice, the rows of `NAMES` have the parameters. The objects in `POSITIONS` take
+parameters that have another position now only by name. A test compares the parameters of all
+forwarded names with those of TensorFlow 1.15.
 """
 
 import functools
 import inspect
 from typing import Any, Optional
 
+from . import table
+
 ADVICE = "Its parameters have other names or another order: see its documentation."
-_LOOKUP, _TRAIN = "tf.python.ops.lookup_ops", "tf.compat.v1.train"
-_COLLECTIONS = "metrics_collections updates_collections"
-_LAST = f"weights {_COLLECTIONS} name"
-_PAIR = "predictions labels"
-_AT_VALUE = f"weights num_thresholds {_COLLECTIONS} name"
-# Parameters of functions in tf.contrib.metrics, whose names begin with "streaming_".
-_STREAMING = {
-    "accuracy precision recall true_positives true_negatives false_positives false_negatives "
-    "mean_absolute_error mean_squared_error root_mean_squared_error": f"{_PAIR} {_LAST}",
-    "precision_at_thresholds recall_at_thresholds": f"{_PAIR} thresholds {_LAST}",
-    "true_positives_at_thresholds true_negatives_at_thresholds false_positives_at_thresholds "
-    "false_negatives_at_thresholds": f"{_PAIR} thresholds weights",
-    "mean_cosine_distance": f"{_PAIR} dim {_LAST}",
-    "mean_iou": f"{_PAIR} num_classes {_LAST}",
-    "mean_relative_error": f"{_PAIR} normalizer {_LAST}",
-    "mean mean_tensor": f"values {_LAST}",
-    "percentage_less=percentage_below": f"values threshold {_LAST}",
-    "auc": f"{_PAIR} weights num_thresholds {_COLLECTIONS} curve name",
-    "sensitivity_at_specificity": f"{_PAIR} specificity {_AT_VALUE}",
-    "specificity_at_sensitivity": f"{_PAIR} sensitivity {_AT_VALUE}",
-    "sparse_precision_at_k=precision_at_k sparse_recall_at_k=recall_at_k": f"{_PAIR} k class_id "
-    + _LAST,
-    "sparse_average_precision_at_k=average_precision_at_k": f"{_PAIR} k {_LAST}",
-    "sparse_precision_at_top_k=precision_at_top_k": "top_k_predictions=predictions_idx labels "
-    f"class_id {_LAST}",
-}
-_PATH = "checkpoint_dir=ckpt_dir_or_file"
-NAMES = (
-    ("tf.contrib.framework", "init_from_checkpoint", _TRAIN, f"{_PATH} assignment_map"),
-    ("tf.contrib.framework", "list_variables", _TRAIN, _PATH),
-    ("tf.contrib.framework", "load_checkpoint", _TRAIN, "filepattern=ckpt_dir_or_file"),
-    ("tf.contrib.framework", "load_variable", _TRAIN, f"{_PATH} name"),
-    ("tf.contrib.lookup", "HashTable", _LOOKUP, "initializer default_value shared_name= name"),
-    (
-        "tf.contrib.lookup",
-        "index_table_from_tensor",
-        _LOOKUP,
-        "mapping=vocabulary_list num_oov_buckets default_value hasher_spec dtype name",
-    ),
-    (
-        "tf.contrib.lookup",
-        "index_to_string_table_from_tensor",
-        _LOOKUP,
-        "mapping=vocabulary_list default_value name",
-    ),
-    (
-        "tf.contrib.metrics",
-        "sparse_recall_at_top_k=recall_at_top_k",
-        "tf.compat.v1.metrics",
-        f"labels top_k_predictions=predictions_idx class_id {_LAST}",
-    ),
-    *(
-        (
-            "tf.contrib.metrics",
-            "streaming_" + (name if "=" in name else f"{name}={name}"),
-            "tf.compat.v1.metrics",
-            parameters,
-        )
-        for names, parameters in _STREAMING.items()
-        for name in names.split()
-    ),
-)
+NAMES = table.rows("parameters.txt")
 _IMAGE = "tf.contrib.keras.preprocessing.image."
 # {function, method or class: the number of parameters that have their old positions}
 POSITIONS = {
@@ -104,7 +44,7 @@ def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
     Args:
       name: the old name.
       value: the object.
-      row: the last part of the name's row in `NAMES`, or None. Defaults are those of the object.
+      row: the parameters in the name's row in `NAMES`, or None. Defaults are those of the object.
     """
     keys = tuple(each for each in POSITIONS if f"{each}.".startswith(name + "."))
     return _variant(name, value, row, keys) if callable(value) and (row or keys) else value

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.abc
+import itertools
 import re
 import sys
 import threading
@@ -259,10 +260,10 @@ def _put_removed_modules():
         _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
 
 
-# Modules of `moved_names` that are modules of Keras 2, wherever it is installed.
+# New modules that are modules of Keras 2, wherever it is installed.
 _OF_KERAS = {
-    moved_names.KERAS.replace("tf", "tensorflow", 1): versions.keras_1,
-    moved_names.KERAS_OPTIMIZERS.replace("tf", "tensorflow", 1): versions.keras_optimizers_1,
+    moved_names.KERAS: versions.keras_1,
+    moved_names.KERAS_OPTIMIZERS: versions.keras_optimizers_1,
 }
 
 
@@ -272,9 +273,8 @@ def _value(name):
         return _AS_ORIGINALLY.get(name)
     if name.startswith("tensorflow_estimator."):
         versions.estimator()  # makes the package work with this TensorFlow
-    value, full_name = None, ""
-    for part in name.split("."):
-        full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
+    value = None
+    for full_name in itertools.accumulate(name.split("."), "{}.{}".format):
         if full_name in _OF_KERAS:
             try:
                 value = _OF_KERAS[full_name]()
@@ -282,10 +282,10 @@ def _value(name):
             except ImportError:
                 return None
         try:
-            value = getattr(value, part)
+            value = getattr(value, full_name.rpartition(".")[2])
         except AttributeError:
             try:
-                value = importlib.import_module(full_name)
+                value = importlib.import_module(re.sub(r"^tf\b", "tensorflow", full_name))
             except ImportError:
                 return None
     return value

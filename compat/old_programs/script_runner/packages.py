@@ -13,14 +13,9 @@ from ..source_analysis import missing_names, script_modules
 from . import missing_errors
 
 # Packages that need the installed TensorFlow's names.
-_MODERN = {
-    "keras",
-    "legacy_opt",
-    "tensorflow",
-    "tensorflow_core",
-    "tensorflow_estimator",
-    "tf_keras",
-}
+_MODERN = (
+    *("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tensorflow_estimator", "tf_keras"),
+)
 # The messages of Python's errors for missing names.
 _MISSING = (
     re.compile(r"module '(?P<module>tensorflow[\w.]*)' has no attribute '(?P<name>\w+)'"),

@@ -4,7 +4,6 @@ import builtins
 import functools
 import importlib
 import importlib.util
-import logging
 import os
 import runpy
 import sys
@@ -12,7 +11,7 @@ import types
 from importlib.machinery import SourceFileLoader
 
 from ... import special_files
-from ..source_analysis import script_modules
+from ..source_analysis import missing_names, script_modules
 from . import missing_errors, packages
 
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
@@ -46,12 +45,9 @@ def prepare(native=False):
         versions.turn_remapping_off(_say_that_remapping_is_off)
     if versions.speaks_v1():
         return tf
-    logger = logging.getLogger("tensorflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
-    tf.compat.v1.disable_v2_behavior()
+    with missing_names.without_warnings():
+        tf.compat.v1.disable_v2_behavior()  # warns that it is deprecated
     tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
-    logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
 

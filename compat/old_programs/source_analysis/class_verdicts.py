@@ -4,6 +4,7 @@ A `Verdict` says whether a class can stay, must be changed or needs manual work.
 """
 
 import ast
+from typing import NamedTuple, Set
 
 from . import name_verdicts
 from .name_verdicts import CHANGE, KERAS_1, KERAS_LEGACY, MANUAL, STAYS, WRITE_A_RULE, Verdict
@@ -148,7 +149,7 @@ class Classes:
         return isinstance(expression, (ast.Attribute, ast.Call))
 
 
-class _Ancestry:
+class _Ancestry(NamedTuple):
     """The base classes of a class, up to the root.
 
     The root is the first base class that is judged by its name alone, or is known only at run time.
@@ -161,8 +162,10 @@ class _Ancestry:
         time.
     """
 
-    def __init__(self, expression, root, methods, base):
-        self.expression, self.root, self.methods, self.base = expression, root, methods, base
+    expression: ast.expr
+    root: Verdict
+    methods: Set[str]
+    base: str
 
 
 def _method_names(node):

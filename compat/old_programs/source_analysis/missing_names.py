@@ -75,7 +75,7 @@ def find(reached_nodes, tensorflow):
         return look_up(name, tensorflow)[1] is not None
 
     finders = [Finder(module, names, is_missing) for module in reached_nodes]
-    with _without_warnings():
+    with without_warnings():
         for finder in finders:
             finder.visit(finder.module.source.tree)
     expected = set().union(*(finder.expected for finder in finders))
@@ -179,7 +179,7 @@ def look_up(name, tensorflow):
 
 
 @contextlib.contextmanager
-def _without_warnings():
+def without_warnings():
     """Silences TensorFlow's and NumPy's warnings about deprecated names within this scope."""
     logger = logging.getLogger("tensorflow")
     level = logger.level

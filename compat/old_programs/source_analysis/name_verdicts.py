@@ -6,10 +6,10 @@ import functools
 import re
 from typing import NamedTuple, Optional
 
-from .. import estimator_names, old_names
+from ... import estimator_names
+from .. import old_names
 from ..old_names import libraries
-from ..old_names.moved_names import ESTIMATOR
-from ..old_names.removed_names import SLIM_NEEDS
+from ..old_names.moved_names import ESTIMATOR, SLIM_NEEDS
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -40,15 +40,11 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Some modules of the table also contain names that do not concern optimizers. For each of these
-# modules, this dict has the names that concern optimizers.
-_MODULES = {
-    "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
-    "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
-    "tf.contrib.training": "create_train_op add_gradients_summaries clip_gradient_norms "
-    "clip_gradient_norms_fn multiply_gradients",
-    "tf.contrib.estimator": "clip_gradients_by_norm TowerOptimizer replicate_model_fn",
-}
+# Modules in which only the names of `old_names.OPTIMIZERS` concern optimizers.
+_MODULES = (
+    *("tf.contrib.layers", "tf.contrib.layers.python.layers.optimizers"),
+    *("tf.contrib.training", "tf.contrib.estimator"),
+)
 _HOMES = re.compile(
     r"tf\.train\.|tf\.contrib\.(opt|optimizer_v2|tpu|mixed_precision)\.|tfa\.optimizers\.|"
     r"tensor2tensor\.|(optimization|lamb_optimizer)\."
@@ -86,12 +82,7 @@ _PRIVATE = re.compile(r"tensorflow(?:_core)?\.python\.training\.(?:\w+\.)*(?P<na
 _SLIM = re.compile(
     r"(?:tf_slim|tensorflow\.contrib\.slim(?!.*\.learning))\.(?:\w+\.)*(?P<name>\w+)$"
 )
-_SLIM_HELPERS = (
-    "create_train_op",
-    "optimize_loss",
-    "adaptive_clipping_fn",
-    "OPTIMIZER_CLS_NAMES",
-)
+_SLIM_HELPERS = ("create_train_op", "optimize_loss", "adaptive_clipping_fn", "OPTIMIZER_CLS_NAMES")
 _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of legacy_opt.compat
 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
@@ -216,9 +207,8 @@ def _last_two_parts(public):
 
 
 def _concerns_optimizers(public):
-    module, _, last = public.rpartition(".")
-    if module in _MODULES:
-        return last in _MODULES[module].split()
+    if public.rpartition(".")[0] in _MODULES:
+        return public in old_names.OPTIMIZERS
     return bool(_HOMES.match(public))
 
 

@@ -28,9 +28,6 @@ _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
 
-# The fields that a `Use` copies from its `Verdict`: all fields except `is_guess`.
-_VERDICT_FIELDS = ("status", "name", "instead", "advice")
-
 
 class Use(NamedTuple):
     """One use of an optimizer or of a removed name.
@@ -128,9 +125,12 @@ class _Finder(ast.NodeVisitor):
         return list(self._found.values())
 
     def _report(self, node, kind, verdict):
+        """Adds a `Use`, unless the verdict is None, or the place has one already."""
+        if verdict is None:
+            return
         path, line = self._module.source.place(node.lineno)
         place = (path, line, node.col_offset + 1)
-        fields = [getattr(verdict, name) for name in _VERDICT_FIELDS]
+        *fields, _ = verdict  # a `Use` has all of them but `is_guess`
         self._found.setdefault(place, Use(*place, kind, *fields))
 
     def _report_all(self, kind, nodes_and_verdicts):
@@ -175,19 +175,18 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Import(self, node):
         for alias in node.names:
-            verdict = self._verdict([alias.name])
-            if verdict is not None:
-                name_node = self._module.source.name_after(node, "import", alias.name)
-                self._report(name_node, "import", verdict)
+            self._report_import(node, alias.name, [alias.name])
 
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
         for alias in node.names:
-            names = self._names.follow(f"{module}.{alias.name}", self._module)
-            verdict = self._verdict(names)
-            if verdict is not None and alias.name != "*":
-                name_node = self._module.source.name_after(node, "import", alias.name)
-                self._report(name_node, "import", verdict)
+            if alias.name != "*":
+                names = self._names.follow(f"{module}.{alias.name}", self._module)
+                self._report_import(node, alias.name, names)
+
+    def _report_import(self, node, name, meanings):
+        name_node = self._module.source.name_after(node, "import", name)
+        self._report(name_node, "import", self._verdict(meanings))
 
     def visit_Attribute(self, node):
         is_read = isinstance(node.ctx, ast.Load)
@@ -202,9 +201,7 @@ class _Finder(ast.NodeVisitor):
         # is reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
-            verdict = self._verdict(self._resolve(node))
-            if verdict is not None:
-                self._report(node, "mention", verdict)
+            self._report(node, "mention", self._verdict(self._resolve(node)))
 
     def visit_Assign(self, node):
         for target in node.targets:
@@ -280,9 +277,7 @@ class _Finder(ast.NodeVisitor):
     def _report_key(self, node, callee):
         for each in self._resolve(node):
             if isinstance(each, Text) and each.module is self._module:
-                verdict = name_verdicts.verdict_on_key(each.text, callee)
-                if verdict is not None:
-                    self._report(each.node, "string", verdict)
+                self._report(each.node, "string", name_verdicts.verdict_on_key(each.text, callee))
 
     def _report_getattr(self, node):
         owners = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
@@ -290,9 +285,7 @@ class _Finder(ast.NodeVisitor):
         modules = [each for each in public if _MODULES_OF_OPTIMIZERS.match(each)]
         name = text_of(node.args[1])
         if name is not None:
-            verdict = self._verdict(self._resolve(node))
-            if verdict is not None:
-                self._report(node, "getattr", verdict)
+            self._report(node, "getattr", self._verdict(self._resolve(node)))
         elif modules and not _names_something_else(node.args[1]):
             advice = "The optimizer is known only at run time."
             verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
