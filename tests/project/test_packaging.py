@@ -119,7 +119,7 @@ def test_wheel_holds_the_package_and_nothing_else(checkout, wheel):
     with zipfile.ZipFile(str(wheel)) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == sources(checkout)
-    assert {"legacy_opt/py.typed", "legacy_opt/compat/keras_bridge/bridge.py"} <= names
+    assert {"legacy_opt/py.typed", "legacy_opt/compat/in_keras/bridge.py"} <= names
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
@@ -258,9 +258,9 @@ try:
 except ImportError:
     print("no compat")
 else:
-    import compat.v1_optimizers.serialization
+    import compat.in_keras.v1_optimizers.serialization
     from compat import to_keras
-    from compat.v1_optimizers import nesting
+    from compat.in_keras.v1_optimizers import nesting
     from legacy_opt.compat.in_keras.v1_optimizers import nesting as same
     assert compat is legacy_opt.compat is sys.modules["compat"]
     assert to_keras is legacy_opt.compat.to_keras and nesting is same

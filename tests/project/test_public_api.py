@@ -13,8 +13,9 @@ from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
 from tests.tools import public_api
 
-# A page for contributors names modules that are not public.
-PAGES = [path for path in (ROOT / "docs").glob("*.md") if path.stem != "architecture"]
+# Pages for contributors name modules that are not public.
+FOR_CONTRIBUTORS = "architecture", "maintaining"
+PAGES = [each for each in (ROOT / "docs").glob("*.md") if each.stem not in FOR_CONTRIBUTORS]
 PUBLIC = public_api.public_names()
 STATES = "jax_state", "optax_own", "state_files", "torch_own", "torch_state"
 # {how a name in a text may begin: its module}

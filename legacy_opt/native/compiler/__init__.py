@@ -1,1 +1,1 @@
-"""Traces formulas to programs, and writes programs as C."""
+"""Writes programs as C."""
