@@ -66,11 +66,11 @@ def gallery(session):
     run = gallery_programs(session)
     if "--draw" not in session.posargs:
         measure_gallery(session, run, names or GALLERY, optimizers)
-    run(LANES[-1], "gallery.draw", *names)
+    run(LANES[-1], "benchmarks.gallery.draw", *names)
 
 
 def gallery_programs(session):
-    """Returns a function that runs a module of examples_graph_mode on a lane."""
+    """Returns a function that runs a module, of examples_graph_mode too, on a lane."""
 
     def run(lane, *words, python=None):
         python = python or environment(session, lane, examples=True)
@@ -87,32 +87,32 @@ def measure_gallery(session, run, names, optimizers):
     by_name = {lane.name: lane for lane in LANES}
     old, new, middle = LANES[0], LANES[-1], by_name["2.15"]
     if "catalogue" in names:
-        run(middle, "gallery.catalogue", *optimizers)
+        run(middle, "benchmarks.gallery.catalogue", *optimizers)
     if "accumulator" in names:
-        run(middle, "gallery.accumulator")
+        run(middle, "benchmarks.gallery.accumulator")
     if "tensorboard" in names:
-        run(middle, "gallery.slots", home / "summaries")
+        run(middle, "benchmarks.gallery.slots", home / "summaries")
     if not {"drift", "torch"}.isdisjoint(names):
         shutil.rmtree(str(home / "drift"), ignore_errors=True)
         for lane in (old, new):
-            run(lane, "gallery.drift", "train", home / "drift")
-        run(new, "gallery.drift", "compare", home / "drift")
+            run(lane, "benchmarks.gallery.drift", "train", home / "drift")
+        run(new, "benchmarks.gallery.drift", "compare", home / "drift")
     if "torch" in names:
-        words = ["gallery.torch_names", home / "drift"]
+        words = ["benchmarks.gallery.torch_names", home / "drift"]
         run(None, *words, python=torch_environment(session))
     if "story" in names:
         pythons = [environment(session, lane, examples=True) for lane in (old, new)]
         words = ["--old", pythons[0], "--new", pythons[1], "--optimizers", "AdagradDecay"]
         run(new, "migration_story", "--out", home / "story", *words)
-        run(new, "gallery.story", home / "story")
+        run(new, "benchmarks.gallery.story", home / "story")
     if "speed" in names:
         shutil.rmtree(str(home / "speed"), ignore_errors=True)
         for lane in (by_name[name] for name in GALLERY_SPEED_LANES):
             run(lane, "legacy_opt", "build-kernels")
-            run(lane, "gallery.speed", home / "speed")
-        run(new, "gallery.speed", home / "speed", "collect")
+            run(lane, "benchmarks.gallery.speed", home / "speed")
+        run(new, "benchmarks.gallery.speed", home / "speed", "collect")
     if "embeddings" in names:
-        run(new, "gallery.embeddings")
+        run(new, "benchmarks.gallery.embeddings")
 
 
 @nox.session(python=False)

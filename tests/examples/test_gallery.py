@@ -6,7 +6,7 @@ from tests.support import flights_modules  # noqa: F401 - must be imported first
 import numpy as np
 import pytest
 
-from gallery import draw, files, style
+from benchmarks.gallery import draw, files, style
 from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.once

@@ -1,12 +1,12 @@
 """Reads the trainings of migration_story.py, for the picture of README.md.
 
-python -m gallery.story FOLDER
+python -m benchmarks.gallery.story FOLDER
 """
 
 import sys
 
+from benchmarks.gallery.files import block_means, write
 from flights.model import loss_per_flight
-from gallery.files import block_means, write
 from migration.files import MOVED, STAYED, read_story
 from migration.report import judge, of_the_year
 

@@ -1,7 +1,7 @@
 """Measures how far trainings of two TensorFlow versions drift apart, and what one bit changes.
 
-python -m gallery.drift train FOLDER     on the old TensorFlow, then on the new one
-python -m gallery.drift compare FOLDER   after both
+python -m benchmarks.gallery.drift train FOLDER     on the old TensorFlow, then on the new one
+python -m benchmarks.gallery.drift compare FOLDER   after both
 
 All trainings start from the same values, and train on the same batches. The first process writes
 the values to the folder. On the newest TensorFlow, one more Session starts with one flipped bit
@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from gallery.files import write
+from benchmarks.gallery.files import write
 
 STEPS, BATCH, BLOCK = 3000, 64, 20
 ACTIVATIONS = ("softsign", "relu")

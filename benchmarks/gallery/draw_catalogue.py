@@ -2,7 +2,7 @@
 
 import datetime
 
-from gallery import style
+from benchmarks.gallery import style
 
 SHOWN_FROM = 8  # the first point of the curves; a mean of fewer flights is noise
 MONTHS = {1: "Jan", 4: "Apr", 7: "Jul", 10: "Oct"}

@@ -1,13 +1,13 @@
 """Draws the pictures of docs/gallery.md from the data in docs/data/gallery.
 
-python -m gallery.draw                 all pictures
-python -m gallery.draw drift speed     some of them
+python -m benchmarks.gallery.draw                 all pictures
+python -m benchmarks.gallery.draw drift speed     some of them
 """
 
 import sys
 
-from gallery import draw_catalogue, draw_times, draw_torch, draw_trainings
-from gallery.files import IMAGES, read
+from benchmarks.gallery import draw_catalogue, draw_times, draw_torch, draw_trainings
+from benchmarks.gallery.files import IMAGES, read
 
 # {name of the data: a function from the data and the folder of the pictures to their paths}
 PICTURES = {

@@ -1,7 +1,7 @@
 """Measures the time of a step with stock Adam, with composed rules, and with native kernels.
 
-python -m gallery.speed FOLDER     on each TensorFlow
-python -m gallery.speed FOLDER collect
+python -m benchmarks.gallery.speed FOLDER     on each TensorFlow
+python -m benchmarks.gallery.speed FOLDER collect
 
 The workloads are those of benchmarks/: W1, a matrix of 10 M floats, and W3, 4,096 ids of a table of
 1 M x 16 floats.
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from gallery.files import write
+from benchmarks.gallery.files import write
 
 OPTIMIZERS = ("LazyAdam", "AdamW", "Nadam", "DiffGrad")
 STOCK = "stock Adam"

@@ -1,7 +1,7 @@
 """Trains the flights model with each optimizer of compare_optimizers.py, for one picture each.
 
-python -m gallery.catalogue                   all optimizers
-python -m gallery.catalogue LAMB LazyAdam     these; the others keep their entries
+python -m benchmarks.gallery.catalogue                   all optimizers
+python -m benchmarks.gallery.catalogue LAMB LazyAdam     these; the others keep their entries
 """
 
 import sys
@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from benchmarks.gallery.files import block_means, read, write
 from compare_optimizers import WARM_UP_STEPS, scored
 from flights.data import load_flights
 from flights.model import Settings, loss_per_flight
 from flights.optimizers import CATALOGUE
 from flights.report import score
 from flights.training import Trainer
-from gallery.files import block_means, read, write
 
 BLOCKS = 128  # points of each curve
 BATCH = 64

@@ -1,6 +1,6 @@
 """Records the accumulators of Adagrad and AdagradDecay over the year of flights.
 
-python -m gallery.accumulator
+python -m benchmarks.gallery.accumulator
 """
 
 import sys
@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from benchmarks.gallery.files import write
 from flights.data import load_flights
 from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, Settings
 from flights.training import Trainer
-from gallery.files import write
 
 NAMES = ("Adagrad", "AdagradDecay")
 BATCH, EVERY = 64, 10

@@ -2,7 +2,7 @@
 
 import math
 
-from gallery import style
+from benchmarks.gallery import style
 
 TITLES = {"W1": "a matrix of 10 M floats", "W3": "4,096 rows of 1 M x 16"}
 LIMITS = {"W1": (0.09, 60), "W3": (3e-6, 40)}

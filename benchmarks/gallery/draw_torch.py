@@ -1,7 +1,7 @@
 """Draws trainings with TF1's optimizers and with PyTorch's of the same names."""
 
-from gallery import style
-from gallery.draw_catalogue import running_means
+from benchmarks.gallery import style
+from benchmarks.gallery.draw_catalogue import running_means
 
 
 def draw(data, folder):

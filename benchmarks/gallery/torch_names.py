@@ -1,6 +1,6 @@
 """Trains with TF1's optimizers and with PyTorch's optimizers of the same names, in PyTorch.
 
-python -m gallery.torch_names FOLDER
+python -m benchmarks.gallery.torch_names FOLDER
 
 The folder is that of gallery.drift: its flights and initial values. Both optimizers of a pair get
 the same hyperparameters. TF1's optimizer is its recorded rule, on the level "fast".
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gallery.files import block_means, write
+from benchmarks.gallery.files import block_means, write
 from leaving.in_torch import TABLES, forward
 from legacy_opt import recorded
 from legacy_opt.recorded.torch import RecordedOptimizer

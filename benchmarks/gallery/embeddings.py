@@ -1,6 +1,6 @@
 """Measures the step times of benchmarks/embeddings.py for a picture.
 
-python -m gallery.embeddings [STEPS]
+python -m benchmarks.gallery.embeddings [STEPS]
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 import tensorflow as tf
 
 from benchmarks import embeddings
-from gallery.files import write
+from benchmarks.gallery.files import write
 from legacy_opt import versions
 
 ROWS = (10**4, 10**5, 10**6, 10**7)

@@ -2,8 +2,8 @@
 
 import datetime
 
-from gallery import style
-from gallery.draw_catalogue import dates, months
+from benchmarks.gallery import style
+from benchmarks.gallery.draw_catalogue import dates, months
 
 ZERO = 1e-9  # where a difference of 0 is drawn on a logarithmic axis
 

@@ -1,6 +1,6 @@
 """Trains with SlotSummaryHook, and takes a screenshot of TensorBoard with the slots.
 
-python -m gallery.slots FOLDER [CHROMIUM]
+python -m benchmarks.gallery.slots FOLDER [CHROMIUM]
 """
 
 import os
@@ -17,10 +17,10 @@ from urllib.parse import quote
 import tensorflow.compat.v1 as tf
 
 import legacy_opt
+from benchmarks.gallery.files import IMAGES, write
+from benchmarks.gallery.style import shrink
 from flights.data import load_flights
 from flights.model import Settings, build_tower
-from gallery.files import IMAGES, write
-from gallery.style import shrink
 
 STEPS, BATCH, EVERY = 2000, 64, 20
 NAMES = ("Adagrad", "AdagradDecay")
