@@ -153,14 +153,14 @@ def wrong_imports(files):
 
 
 def circles(files):
-    """Returns the modules of legacy_opt that are in a circle of imports, or import such a module.
+    """Returns the modules that are in a circle of imports, or import such a module.
 
-    The modules of compat are left out. They import public names from the package legacy_opt, which
-    imports compat on first use.
+    Imports of public names by the modules of compat do not count: `legacy_opt` and
+    `legacy_opt.compat` import the homes of these names on first use.
     """
-    below = {module: set() for module in files if not module.startswith("legacy_opt.compat")}
+    below = {module: set() for module in files}
     for module, name in imports(files):
-        if module in below and name in below:
+        if name not in ("legacy_opt", "legacy_opt.compat"):
             below[module].add(name)
     left = set(below)
     while True:  # remove the modules whose imports have all been removed

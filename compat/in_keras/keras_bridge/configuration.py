@@ -8,7 +8,7 @@ is an optimizer that contains other optimizers.
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
@@ -16,14 +16,11 @@ from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import inspection, nesting, owned_state, serialization
 
-if TYPE_CHECKING:
-    from .driver import V1Driver
-
 Configuration = Dict[str, Any]
 KerasPackage = Any  # tf.keras, tf_keras or keras
 
 
-def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:
+def with_v1(configuration: Configuration, driver: Any, keras: KerasPackage) -> Configuration:
     """Adds the configuration of the v1 optimizer to the one that Keras' own `get_config` returns.
 
     Raises:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Type, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, Union
 
 import tensorflow as tf
 
@@ -32,9 +32,7 @@ from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import restore, with_attributes
 from . import refusals, sparse_updates_for_xla
 from .hyperparameter_values import HyperparameterValues
-
-if TYPE_CHECKING:
-    from .protocol import GlobalStep, StateOwner
+from .protocol import GlobalStep, StateOwner
 
 Hyperparameters = Dict[str, Tensor]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, List
+from typing import Any, List
 
 import numpy as np
 
 from legacy_opt.core import argument_checks
 
 from ..v1_optimizers import schedules
-
-if TYPE_CHECKING:
-    from .driver import V1Driver
 
 Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
 
@@ -26,7 +23,7 @@ class HyperparameterValues:
       counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
 
-    def __init__(self, driver: V1Driver):
+    def __init__(self, driver: Any):
         self._driver = driver
         self.exact = dict(driver.settings.numbers)
         self.counts_updates = driver.settings.counts_updates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -14,12 +14,9 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from ... import messages
 from ..keras_adapters.base import refuse_ref_variable
 
-if TYPE_CHECKING:
-    from .protocol import GlobalStep, StateOwner
-
 
 @contextlib.contextmanager
-def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
+def no_foreign_variables(optimizer: V1Optimizer, owner: Any):
     """Raises a ValueError if `optimizer` itself, not `owner`, creates a variable in this scope."""
 
     def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
@@ -60,7 +57,7 @@ def check_has_weight_decay(optimizer: V1Optimizer):
         )
 
 
-def check_global_step(global_step: GlobalStep, may_be_ref: bool):
+def check_global_step(global_step: Any, may_be_ref: bool):
     """Checks the argument `global_step` of `to_keras`.
 
     `may_be_ref` says whether Keras can increment a ref variable.

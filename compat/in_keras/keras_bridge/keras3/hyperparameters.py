@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +17,6 @@ from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
 from .contained import SHARED_WITH_KERAS
 
-if TYPE_CHECKING:
-    from .optimizer import BridgedOptimizer
-
 keras = versions.keras_3()
 
 
@@ -32,7 +29,7 @@ class Keras3Hyperparameters(dict):
       are_constants: whether a TF1 graph contains the hyperparameters as constants.
     """
 
-    def __init__(self, optimizer: BridgedOptimizer):
+    def __init__(self, optimizer: Any):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
