@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
-from legacy_opt.recorded.arrays import clipping, in_place, interpreter
+from legacy_opt.recorded.arrays import clipping, interpreter, updates
 from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
@@ -268,7 +268,7 @@ class NumpyOptimizer:
     def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
         if isinstance(update.gradient, Rows):
             update = update._replace(gradient=update.gradient.summed(self._library.flushes))
-        in_place.updated(self._library, update, scalars)
+        updates.updated(self._library, update, scalars)
 
 
 def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:

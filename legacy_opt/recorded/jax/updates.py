@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple
 import jax.numpy as jnp
 
 from legacy_opt.programs.program import TENSOR, Program
-from legacy_opt.recorded.arrays import in_place
+from legacy_opt.recorded.arrays import updates
 from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.jax.library import JaxLibrary, plain
 
@@ -75,10 +75,10 @@ class Rows(NamedTuple):
 def updated(
     library: JaxLibrary, update: Update, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
-    """Returns the new values of a variable and of its slots; see `in_place.updated`."""
+    """Returns the new values of a variable and of its slots; see `updates.updated`."""
     if isinstance(update.gradient, Rows):
         update = update._replace(gradient=update.gradient.summed(library))
-    return in_place.updated(library, update, scalars, _taken, _written)
+    return updates.updated(library, update, scalars, _taken, _written)
 
 
 def _taken(array: Any, place: Any) -> Any:

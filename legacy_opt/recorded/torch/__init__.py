@@ -26,7 +26,7 @@ from typing import (
 
 import torch
 
-from legacy_opt.recorded.arrays import clipping, in_place, interpreter
+from legacy_opt.recorded.arrays import clipping, interpreter, updates
 from legacy_opt.recorded.arrays.interpreter import Update, check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
@@ -294,7 +294,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             return
         if isinstance(update.gradient, _Rows):
             update = update._replace(gradient=update.gradient.summed())
-        in_place.updated(self._library, update, scalars)
+        updates.updated(self._library, update, scalars)
 
 
 class _Rows(NamedTuple):
