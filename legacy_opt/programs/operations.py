@@ -41,7 +41,8 @@ class Operation(NamedTuple):
         are a `recorded.arrays.interpreter.Computation` and the operands. None if the interpreter
         itself computes it.
       rounds: whether the result is rounded.
-      result: the dtype of the result: "same" as that of the operands, "bool", or "any".
+      result: the dtype of the result: "same" as that of the operands, "bool", "any", or "choice":
+        that of the second and third operand, the first being a bool.
       integer_code: for a division, the C expression for integers, and that for the divisor -1. On
         x86-64, the processor raises an error if it divides the lowest integer by -1.
       function: for an elementary function, its formula in float64, which rounds once at the end;
@@ -63,7 +64,7 @@ class Operation(NamedTuple):
         """Returns the dtype of the result; None if the operands cannot have these dtypes."""
         if self.result == "any":
             return "any"
-        if self is OPERATIONS["Select"]:
+        if self.result == "choice":
             return dtypes[1] if dtypes[0] == "bool" and dtypes[1] == dtypes[2] else None
         if len(set(dtypes)) > 1 or dtypes[0] not in self.dtypes:
             return None
@@ -156,7 +157,9 @@ OPERATIONS: Dict[str, Operation] = {
         *(1, FLOATS, "1 / __builtin_sqrt{f}({0})"),
         lambda do, a: do("Reciprocal", do("Sqrt", a)),
     ),
-    "Select": _exact(3, DTYPES, "{0} ? {1} : {2}", lambda do, a, b, c: do.where(a, b, c)),
+    "Select": _exact(
+        *(3, DTYPES, "{0} ? {1} : {2}", lambda do, a, b, c: do.where(a, b, c)), result="choice"
+    ),
     "Sigmoid": _function(1, "lo_sigmoid{f}({0})", elementary.sigmoid, "sigmoid"),
     "Sign": _exact(1, FLOATS, "{0} != {0} ? {0} : ({type})(({0} > 0) - ({0} < 0))", _sign),
     "SoftplusGrad": _rounded(

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.native.runtime import cache, compiled_kernels
 from legacy_opt.programs.program import UnsupportedError
 from tests.support import native_corners
@@ -98,7 +99,9 @@ def test_all_instruction_sets_compute_the_same_bits(found, tmp_path):
             path = tmp_path / f"{dtype}{flags}.so"
             command = [*cache.find_compiler("C", "CC", "cc"), *cache.FLAGS, "-DVECTORIZED=", flags]
             cache.compile_library(command, emit(*program), ".c", path)
-            kernel = compiled_kernels.Kernel(program, "", ctypes.CDLL(str(path)))
+            kernel = compiled_kernels.Kernel(
+                program[0], inputs_of(*program), "", ctypes.CDLL(str(path))
+            )
             for name, result in native_corners.run(kernel, dtype).items():
                 np.testing.assert_array_equal(plain(result), plain(found[dtype][name]), name)
 

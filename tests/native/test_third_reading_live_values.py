@@ -266,9 +266,9 @@ def _apply(optimizer, variable):
 def test_numbers_of_full_precision_are_no_constants_of_kernels(make, name, dtype, fresh):
     compiled, compile_one = [], compiled_kernels.compiled
 
-    def count(program):
+    def count(program, slots):
         compiled.append(program)
-        return compile_one(program)
+        return compile_one(program, slots)
 
     fresh.setattr(compiled_kernels, "compiled", count)
     optimizers = [make(), legacy_opt.native.accelerate(make(), require=True)]

@@ -13,8 +13,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import settings
-from legacy_opt.native.compiler import expressions as operations
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
 from tests.support.processes import programs
 
@@ -324,7 +324,8 @@ def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
 
 def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
     """A kernel is compared with its rule before use. The kernel in this test multiplies wrongly."""
-    fresh.setitem(operations._ROUNDED, "Mul", "{0} * {1} * 1.00001f")
+    wrong = operations.OPERATIONS["Mul"]._replace(code="{0} * {1} * 1.00001f")
+    fresh.setitem(operations.OPERATIONS, "Mul", wrong)
     optimizer = native()
     with pytest.raises(UnsupportedError, match="the kernel [0-9a-f]{32} computes .* TensorFlow "):
         trained(optimizer)

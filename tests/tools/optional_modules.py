@@ -4,6 +4,7 @@ The classes and functions have the docstrings and signatures of the originals; t
 """
 
 import ast
+import dataclasses
 from typing import NamedTuple
 
 from tests.support.paths import ROOT
@@ -24,7 +25,7 @@ def public_names(module):
         for alias in each.names
     }
     tree.body = [made for made in map(stripped, tree.body) if made]
-    names = {"__name__": module, TUPLE: NamedTuple}
+    names = {"__name__": module, TUPLE: NamedTuple, "dataclasses": dataclasses}
     exec(compile(tree, module, "exec"), names)
     public = names.get("__all__", names)
     return {
