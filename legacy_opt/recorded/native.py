@@ -16,7 +16,7 @@ import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.native.runtime.compiled_kernels import Kernel, addresses
-from legacy_opt.programs.program import Program, UnsupportedError, check
+from legacy_opt.programs.program import OF_MATRICES, ROW, Program, UnsupportedError, check
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
@@ -110,6 +110,9 @@ class Kernels:
             try:
                 standalone.library()
                 inputs, pruned = inputs_of(slots, program.by_rows), program.pruned()
+                for each in inputs:
+                    if each.level in (OF_MATRICES if program.by_rows else (ROW,)):
+                        raise UnsupportedError(f"of the slot {each.name!r}, of another layout")
                 check(pruned, inputs)
                 kernel = compiled_kernels.compiled(pruned, inputs)
             except (UnsupportedError, OSError) as error:
@@ -143,7 +146,7 @@ class Kernels:
             update = update._replace(gradient=its_rows)
             if group.first is not None:
                 self._update_rows(self._kernel(group.first, {}), update, scalars, False)
-            if program.by_rows or not kernel.program.needs_all_elements:
+            if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
                 self._update_rows(kernel, update, scalars, not program.by_rows)
                 return
             ids, rows = its_rows.summed()

@@ -12,9 +12,10 @@ from legacy_opt import recorded
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, standalone
 from legacy_opt.programs.optimizers import formulas_of
+from legacy_opt.programs.program import Function, Node, Program
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
-from legacy_opt.recorded.records import inputs_of
+from legacy_opt.recorded.records import Group, Record, Scalar, Slot, inputs_of, level_of
 from tests.tools import rules
 
 v1 = tf.compat.v1
@@ -39,6 +40,58 @@ def test_a_record_has_the_kernel_of_its_rule(name):
                 assert emit(program, inputs_of(group.slots, program.by_rows)) == expected
                 compared += 1
     assert compared
+
+
+def input_(kind, name, level):
+    return Node("Input", "float32", level, (), (kind, name))
+
+
+def unusual_record(layout, by_rows=False, copies=1, slot="r"):
+    """Returns a record with a slot that nothing needs, and several nodes for one scalar."""
+    nodes = [input_("tensor", "gradient", "element"), input_("tensor", "value", "element")]
+    nodes += [input_("slot", slot, level_of(layout, by_rows))]
+    nodes += [input_("scalar", "rate", "scalar")] * copies
+    nodes += [Node("Mul", "float32", nodes[2].level, (2, 3))]  # nothing reads it
+    nodes += [Node("AddN", "float32", "scalar", tuple(range(3, 3 + copies)))]
+    nodes += [Node("Mul", "float32", "element", (0, 4 + copies))]
+    nodes += [Node("Sub", "float32", "element", (1, 5 + copies))]
+    before = Function((input_("scalar", "rate", "scalar"),), {"rate": 0})
+    program = Program(by_rows, tuple(nodes), 6 + copies, {})
+    slots = {slot: Slot(layout, "float32", 0.5, slot)}
+    group = Group(None, (2, None), slots, "not tried" if by_rows else program, program)
+    hyper, nothing = {"rate": Scalar("float32", 0.25)}, Function((), {})
+    return Record("Unusual", "float32", None, hyper, {}, before, nothing, (group,))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        unusual_record("matrix_row"),
+        unusual_record("matrix_column"),
+        unusual_record("element", copies=40),
+        unusual_record("element", by_rows=True, copies=40),
+        unusual_record("row", by_rows=True),
+        unusual_record("element", slot="gradient"),
+        unusual_record("element", by_rows=True, slot="value"),
+    ],
+)
+def test_unusual_records_train_as_in_numpy(record):
+    draw = np.random.RandomState(0)
+    weights = {"w": draw.randn(4, 3).astype("f4")}
+    rows = Rows(np.array([0, 2, 0]), draw.randn(3, 3).astype("f4"))
+    whole = draw.randn(4, 3).astype("f4")
+    for gradient in [rows] if isinstance(record.groups[0].dense, str) else [rows, whole]:
+        expected, _ = train(NumpyOptimizer, record, weights, {"w": gradient})
+        found, _ = train(NativeOptimizer, record, weights, {"w": gradient})
+        np.testing.assert_array_equal(found["w"], expected["w"])
+
+
+@pytest.mark.parametrize(
+    "record", [unusual_record("row"), unusual_record("matrix_row", by_rows=True)]
+)
+def test_slots_of_another_layout_are_refused(record):
+    with pytest.raises(recorded.RecordError, match="has no native kernel: of the slot 'r'"):
+        NativeOptimizer(record, {"w": np.ones((4, 3), np.float32)})
 
 
 def train(optimizer_class, record, weights, gradients, **arguments):

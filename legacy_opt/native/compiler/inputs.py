@@ -61,6 +61,6 @@ def inputs_of(program: Program, slots: Iterable[Input]) -> KernelInputs:
     ]
     by_name = sorted(slots, key=lambda each: each.name)
     return KernelInputs(
-        sorted(scalars, key=lambda each: each.name),
+        sorted(dict.fromkeys(scalars), key=lambda each: each.name),
         *([each for each in by_name if each.level in levels] for levels in _LEVELS_OF_SLOTS),
     )

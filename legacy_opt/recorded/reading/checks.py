@@ -203,7 +203,8 @@ class Reader:
         known = {*found["shared"], *(slot for group in found["groups"] for slot in group.slots)}
         for start, each in self.named(name, value).items():
             self.one_of(name, each, tuple(found["hyperparameters"]))
-            self.one_of(name, start, sorted(known))
+            if start not in known:
+                self.one_of(name, start, sorted(known))
         return value
 
     # Parts of programs.
@@ -261,9 +262,10 @@ class Reader:
             return Node("Input", dtype, level, (), kind_and_name)
         if not isinstance(operation, str) or operation not in OPERATIONS or detail:
             self.refuse(f"the operation {shown(operation)} is not known")
-        return self._checked(Node(operation, dtype, level, tuple(operands)), earlier)
+        return self.operation(Node(operation, dtype, level, tuple(operands)), earlier)
 
-    def _checked(self, node: Node, earlier: Sequence[Node]) -> Node:
+    def operation(self, node: Node, earlier: Sequence[Node]) -> Node:
+        """Checks an operation; `earlier` contains its operands."""
         rule = OPERATIONS[node.operation]
         operands = [earlier[each] for each in node.inputs]
         if not operands or rule.operands not in (None, len(operands)):

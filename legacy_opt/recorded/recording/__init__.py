@@ -26,6 +26,7 @@ from legacy_opt.programs.scalars import number
 from legacy_opt.programs.trace import trace_scalars
 from legacy_opt.programs.weight_decay import DecayedFormulas
 from legacy_opt.recorded import records
+from legacy_opt.recorded.reading.checks import Reader
 from legacy_opt.recorded.recording import followed
 from legacy_opt.recorded.recording.constructors import Constructor
 from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot
@@ -329,6 +330,11 @@ def _checked(traced: _Traced) -> _Traced:
         if node.dtype not in DTYPES:
             what = f", as {node.detail[1]} has" if node.operation == "Input" else ""
             raise UnsupportedError(f"records have no values of the dtype {node.dtype}{what}")
+        if node.inputs:
+            try:
+                Reader().operation(node, traced.nodes)
+            except RecordError as error:
+                raise UnsupportedError(f"records cannot contain it: {error}") from None
     return traced
 
 
