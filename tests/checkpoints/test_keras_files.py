@@ -1,14 +1,18 @@
 """Tests of untrusted Keras files: small files that would fill the memory, and damaged files."""
 
+import shutil
 import zipfile
 
 import h5py
 import numpy as np
 import pytest
 
+from legacy_opt.compat import CheckpointError
+from legacy_opt.compat.state.checkpoint_contents import keras_2_state
 from legacy_opt.compat.state.checkpoint_files.working_folder import WorkingFolder
 from legacy_opt.compat.state.checkpoints import conversion_through_keras
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
+from tests.support.paths import DATA
 from tests.support.processes.command_line import with_users_module
 
 USERS_MODULE = """
@@ -113,6 +117,21 @@ def saved(screen):
         write("v1", dict(arrays, global_step=np.int64(number)), overwrite=True)
         words = ("v1", f"keras{number}.h5", "--to", "keras", "--model", "model_of_files:build")
         assert screen.run("convert", *words)[0] == 0
+
+
+def test_a_dataset_without_a_shape_is_damage(tmp_path):
+    path = tmp_path / "model.h5"
+    shutil.copy(str(DATA / "optimizer_v2_tf115" / "model.h5"), str(path))
+    with h5py.File(str(path), "r+") as file:
+        found = []
+        file["optimizer_weights"].visititems(
+            lambda name, each: found.append(name) if isinstance(each, h5py.Dataset) else None
+        )
+        name = next(each for each in found if each.endswith("m:0"))
+        del file["optimizer_weights"][name]
+        file["optimizer_weights"].create_dataset(name, data=h5py.Empty("f"))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        keras_2_state.saved_state(str(path))
 
 
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])

@@ -1,4 +1,4 @@
-"""Tests of `python -m legacy_opt.compat.cli.check_devices`, on two CPUs of TensorFlow's.
+"""Tests of `python -m legacy_opt.compat.check_devices`, on two CPUs of TensorFlow's.
 
 Whether a result is exact depends on the processor and on TensorFlow.
 """
@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat.cli import check_devices
+from legacy_opt.compat import check_devices
 
 v1 = tf.compat.v1
 GOOD = re.compile(r"exact|[\d.]+ ulp")

@@ -140,7 +140,7 @@ def model_in_h5(path):
         if _STATE_IN_H5 in content:
             state.update(_datasets(content[_STATE_IN_H5]))
         infos = {
-            key: TensorInfo(tf.as_dtype(content[key].dtype), content[key].shape, 0)
+            key: TensorInfo(tf.as_dtype(content[key].dtype), tuple(content[key].shape), 0)
             for key in [*weights.values(), *state.values()]
         }
         training = json.loads(content.attrs.get("training_config", "{}")) or {}

@@ -1,6 +1,6 @@
 """Compares the updates of each optimizer, on each device that TensorFlow finds, with NumPy.
 
-    python -m legacy_opt.compat.cli.check_devices
+    python -m legacy_opt.compat.check_devices
 
 Each optimizer trains for three steps, with a dense and a sparse gradient; the latter has an id
 twice. NumPy computes the same from a recorded rule. ShampooOptimizer and float16 have no records:
@@ -33,7 +33,7 @@ from legacy_opt import recorded, versions
 from legacy_opt.optimizers import catalogue, stock_rules
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
-from . import native_diagnosis
+from .cli import native_diagnosis
 
 v1 = tf.compat.v1
 Weights = Dict[str, np.ndarray]
