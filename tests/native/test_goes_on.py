@@ -13,8 +13,8 @@ from legacy_opt import native, versions
 from legacy_opt.compat import to_keras
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.compiler import expressions as operations
 from legacy_opt.native.updates import check, kernel_choice
+from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
 from tests.support.keras.keras_apis import KERAS_3
 
@@ -157,7 +157,8 @@ class BranchesByRate(Sgd):
 
 
 def test_the_check_runs_all_branches_of_scalars(fresh):
-    fresh.setitem(operations._FLOAT, "Sqrt", "__builtin_sqrt{f}({0}) * 3")
+    wrong = operations.OPERATIONS["Sqrt"]._replace(code="__builtin_sqrt{f}({0}) * 3")
+    fresh.setitem(operations.OPERATIONS, "Sqrt", wrong)
     with pytest.raises(UnsupportedError, match="but TensorFlow computes"):
         in_session(BranchesByRate, dense, "require")
     ftrl = functools.partial(v1.train.FtrlOptimizer, 0.1)

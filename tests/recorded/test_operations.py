@@ -70,7 +70,7 @@ def test_kernels_and_numpy_compute_the_same_bits(name, record):
 
 @pytest.mark.parametrize("name, record", EVERY)
 def test_operations_are_those_of_tensorflow(name, record):
-    """TensorFlow may differ in the last bits of elementary functions, divisions and sums."""
+    """TensorFlow may differ in the last bits, and older versions at infinities and NaN."""
     gradient, value = operation_records.operands(name, record.dtype)
     with tf.Graph().as_default(), v1.Session() as session:
         results = []
@@ -82,7 +82,10 @@ def test_operations_are_those_of_tensorflow(name, record):
     units = 1024 if name == "Pow" else 64 if OPERATIONS[name].rounds else 0
     rtol = units * np.finfo(record.dtype).eps
     found = operation_records.in_numpy(name, record)
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-30 if units else 0)
+    usual = np.isfinite(gradient) & np.isfinite(value) & np.isfinite(expected)
+    assert usual.mean() > 0.25
+    atol = np.finfo(record.dtype).eps if units else 0
+    np.testing.assert_allclose(found[usual], expected[usual], rtol=rtol, atol=atol)
 
 
 def in_tensorflow(node, operands, tensors):

@@ -35,7 +35,7 @@ def operands(name, dtype):
         return np.linspace(-1, 3, 20000).astype(dtype), np.zeros(20000, dtype)
     gradient, value = [each.astype(dtype) for each in _BOTH]
     if name == "ClipByValue":  # limits in the wrong order have no meaning
-        value = np.where(value <= 1, value, 1).astype(dtype)
+        value = np.fmin(value, 1).astype(dtype)
     return gradient, value
 
 
