@@ -25,6 +25,7 @@ def test_each_picture_exists_is_small_and_has_data():
     assert len(found) >= 8
     for alternative, path in found:
         picture = DOCS / path
+        assert picture.exists(), f"no {path}: run `make gallery`; for a curve, with ARGS=catalogue"
         limit = 15_000 if path.startswith(CURVES) else 60_000
         assert len(alternative) > 20, path
         assert picture.stat().st_size < limit, path

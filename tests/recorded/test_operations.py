@@ -5,6 +5,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from legacy_opt.programs.operations import FLOATS, OPERATIONS, SUMS
 from legacy_opt.recorded.arrays.interpreter import Computation
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyLibrary
+from tests.support.paths import DOCS
 from tests.tools import operation_records
 
 v1 = tf.compat.v1
@@ -86,6 +88,13 @@ def test_operations_are_those_of_tensorflow(name, record):
     assert usual.mean() > 0.25
     atol = np.finfo(record.dtype).eps if units else 0
     np.testing.assert_allclose(found[usual], expected[usual], rtol=rtol, atol=atol)
+
+
+def test_the_page_names_the_elementary_functions():
+    page = (DOCS / "recorded_rules.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"rounded to nearest\. (.*?) are computed in float64", page, re.S)
+    functions = {name for name, row in OPERATIONS.items() if row.function}
+    assert set(re.findall(r"`(\w+)`", sentence)) == functions
 
 
 def in_tensorflow(node, operands, tensors):

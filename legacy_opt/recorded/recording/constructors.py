@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Set
 
 import numpy as np
@@ -74,7 +75,9 @@ class Constructor:
         attributes = {**vars(self._optimizer), **changed}
         given = {self._argument(name): value for name, value in attributes.items()}
         names = self._arguments.intersection(given)
-        return vars(type(self._optimizer)(**{name: given[name] for name in names}))
+        with warnings.catch_warnings():  # of values that the user did not pass
+            warnings.simplefilter("ignore")
+            return vars(type(self._optimizer)(**{name: given[name] for name in names}))
 
     def _reproduces(self, names: Collection[str]) -> bool:
         """Whether the constructor makes the values that attributes have now."""

@@ -17,7 +17,7 @@ class TorchLibrary(Library):
     """
 
     def fast(self, name: str) -> Any:
-        return getattr(torch, name)
+        return getattr(torch, name, None) or getattr(torch.nn.functional, name)
 
     def constant(self, value: Any, dtype: str) -> Any:
         return torch.tensor(value, dtype=getattr(torch, dtype))
