@@ -35,7 +35,7 @@ from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
-from legacy_opt.recorded.records import inputs_of
+from legacy_opt.recorded.records import slot_inputs
 
 THIS_MACHINE = platform.machine()
 OLD_GLIBC = Path(__file__).with_name("old_glibc.h")
@@ -132,7 +132,7 @@ def of_records(make, dtype):
         record = recorded.record(make(), {"w": [2, 2]}, dtype)
     for group in record.groups:
         for program, slots in programs_of(group):
-            yield emit(program, inputs_of(slots, program.by_rows))
+            yield emit(program, slot_inputs(slots, program.by_rows))
 
 
 def compile_kernels(found, folder, command, machine):

@@ -20,7 +20,7 @@ from legacy_opt.programs.program import OF_MATRICES, ROW, Program, UnsupportedEr
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import Update
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
-from legacy_opt.recorded.records import Group, Record, RecordError, Slot, inputs_of
+from legacy_opt.recorded.records import Group, Record, RecordError, Slot, slot_inputs
 
 __all__ = ["NativeOptimizer"]
 
@@ -109,7 +109,7 @@ class Kernels:
         if id(program) not in self._compiled:
             try:
                 standalone.library()
-                inputs, pruned = inputs_of(slots, program.by_rows), program.pruned()
+                inputs, pruned = slot_inputs(slots, program.by_rows), program.pruned()
                 for each in inputs:
                     if each.level in (OF_MATRICES if program.by_rows else (ROW,)):
                         raise UnsupportedError(f"of the slot {each.name!r}, of another layout")

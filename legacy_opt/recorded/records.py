@@ -212,7 +212,7 @@ def level_of(layout: str, by_rows: bool) -> str:
     return layout
 
 
-def inputs_of(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
+def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
     """Returns the slots of a group as inputs of a program; see `native.compiler.emit`."""
     return [
         Input(name, level_of(slot.layout, by_rows), slot.dtype, is_slot=True)

@@ -23,7 +23,7 @@ from legacy_opt.native.updates import kernel_choice
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
-from legacy_opt.recorded.records import inputs_of
+from legacy_opt.recorded.records import slot_inputs
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 
@@ -210,7 +210,7 @@ def test_the_package_has_the_kernels_of_records(monkeypatch):
     programs = list(programs_of(group))
     assert len(programs) == 3
     for program, slots in programs:
-        assert emit(program, inputs_of(slots, program.by_rows)) in found
+        assert emit(program, slot_inputs(slots, program.by_rows)) in found
 
 
 def test_doctor(package, children, monkeypatch):

@@ -4,6 +4,7 @@ What a record does not refuse is compared with a Session.
 """
 
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -157,6 +158,13 @@ def test_values_that_a_record_does_not_follow_are_refused(make, values, followed
     assert sorted(record.hyperparameters) == followed
     with pytest.raises(recorded.RecordError, match="does not follow it"):
         stepped(record, **values)
+
+
+def test_no_warning_is_about_values_that_the_user_did_not_pass():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorded.record(Two())
+    assert [each for each in caught if "uphill" in str(each.message)] == []
 
 
 class Plain(v1.train.AdamOptimizer):

@@ -15,7 +15,7 @@ from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.programs.program import Function, Node, Program
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
-from legacy_opt.recorded.records import Group, Record, Scalar, Slot, inputs_of, level_of
+from legacy_opt.recorded.records import Group, Record, Scalar, Slot, level_of, slot_inputs
 from tests.tools import rules
 
 v1 = tf.compat.v1
@@ -37,7 +37,7 @@ def test_a_record_has_the_kernel_of_its_rule(name):
             if not isinstance(program, str):
                 formula = formulas.formula_of(variable, bool(is_sparse))
                 expected = emit(formula.program(), formula.slots)
-                assert emit(program, inputs_of(group.slots, program.by_rows)) == expected
+                assert emit(program, slot_inputs(group.slots, program.by_rows)) == expected
                 compared += 1
     assert compared
 
@@ -202,7 +202,7 @@ def test_names_in_a_record_are_no_code():
     record = recorded.loads(json.dumps(document))
     group = record.groups[0]
     assert text in group.slots and text in record.hyperparameters
-    assert "evil" not in emit(group.dense, inputs_of(group.slots, False))
+    assert "evil" not in emit(group.dense, slot_inputs(group.slots, False))
 
 
 def test_too_many_slots_for_a_kernel():

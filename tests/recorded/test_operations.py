@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import recorded
-from legacy_opt.programs.operations import FLOATS, OPERATIONS, SUMS
+from legacy_opt.programs.operations import OPERATIONS, SUMS
 from legacy_opt.recorded.arrays.interpreter import Computation
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyLibrary
@@ -44,9 +44,8 @@ MEANINGS = {
 }
 NUMBERS = [-30.0, -2.5, -1.0, -1e-9, 0.0, 1e-9, 0.3, 1.0, 2.0, 40.5]
 EVERY = [
-    pytest.param(name, record, id=f"{name}-{dtype}-{i}")
-    for dtype in FLOATS
-    for i, (name, record) in enumerate(operation_records.records(dtype))
+    pytest.param(name, record, id=f"{name}-{record.dtype}-{i}")
+    for i, (name, record) in enumerate(operation_records.records())
 ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import types
 
 import numpy as np
@@ -48,6 +49,24 @@ def test_the_catalogue_has_all_optimizers_with_a_rule():
 def test_what_cannot_be_recorded_says_why(make, problem):
     with tf.Graph().as_default(), pytest.raises(recorded.RecordError, match=problem):
         recorded.record(make())
+
+
+class OfIntegers(legacy_opt.RuleOptimizer):
+    def rule(self, grad, value, slots, hyper):
+        return tf.cast(tf.cast(grad, tf.int32) // tf.cast(value, tf.int32), grad.dtype), {}
+
+
+def test_a_record_that_could_not_be_read_is_not_made():
+    with pytest.raises(recorded.RecordError, match="FloorDiv divides by something other than a"):
+        recorded.record(OfIntegers(False, "OfIntegers"))
+
+
+def test_pickled_records_find_parts_that_have_moved():
+    record = recorded.load("LazyAdamOptimizer")
+    text = pickle.dumps(record, protocol=0)
+    assert b"legacy_opt.programs.program" in text
+    before = text.replace(b"legacy_opt.programs.program", b"legacy_opt.recorded.records")
+    assert pickle.loads(before) == record
 
 
 class Divided(legacy_opt.RuleOptimizer):

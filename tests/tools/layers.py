@@ -161,14 +161,23 @@ def circles(files):
     """
     below = {module: set() for module in files}
     for module, name in imports(files):
-        if name not in ("legacy_opt", "legacy_opt.compat"):
+        if name in files and name not in ("legacy_opt", "legacy_opt.compat"):
             below[module].add(name)
-    left = set(below)
-    while True:  # remove the modules whose imports have all been removed
-        free = {module for module in left if not below[module] & left - {module}}
+    return set(below) - set(floors(below))
+
+
+def floors(below):
+    """Returns the floor of each name: 1 plus the highest floor of the names below it.
+
+    Names that are in a circle, or above one, have no floor. `below` is a dict from names to sets.
+    """
+    found = {}
+    while True:
+        left = set(below) - set(found)
+        free = {name: below[name] - {name} for name in left if not below[name] & left - {name}}
         if not free:
-            return left
-        left -= free
+            return found
+        found.update({n: 1 + max(map(found.get, its), default=0) for n, its in free.items()})
 
 
 def problems():

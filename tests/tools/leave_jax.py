@@ -453,15 +453,14 @@ def check_signs():
 
 def check_operations():
     """Each operation has the bits of NumPy when XLA compiles it; "fast" computes each, too."""
-    for dtype in operation_records.FLOATS:
-        for name, record in operation_records.records(dtype):
-            gradient, value = operation_records.operands(name, dtype)
-            for level in "exact", "fast":
-                optimizer, params = JaxOptimizer(record, level), {"w": value}
-                step, state = jax.jit(optimizer.step), optimizer.init(params)
-                found = np.asarray(step(params, state, {"w": gradient})[0]["w"])
-                expected = operation_records.in_numpy(name, record)
-                assert level == "fast" or operation_records.same(found, expected), name
+    for name, record in operation_records.records():
+        gradient, value = operation_records.operands(name, record.dtype)
+        expected = operation_records.in_numpy(name, record)
+        for level in "exact", "fast":
+            optimizer, params = JaxOptimizer(record, level), {"w": value}
+            step, state = jax.jit(optimizer.step), optimizer.init(params)
+            found = np.asarray(step(params, state, {"w": gradient})[0]["w"])
+            assert level == "fast" or operation_records.same(found, expected), name
 
 
 CHECKS = (

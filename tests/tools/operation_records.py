@@ -1,5 +1,7 @@
 """Makes a record for each operation, so that each target can compute it. Needs NumPy alone."""
 
+import itertools
+
 import numpy as np
 
 from legacy_opt.programs.operations import FLOATS, INTEGERS, OPERATIONS, SUMS
@@ -13,12 +15,12 @@ _INTEGERS = np.meshgrid([-9.0, -7.0, -1.0, 0.0, 1.0, 7.0, 1e6], [3.0])
 DIVISORS = -3, 7  # integers are divided by constants only
 
 
-def records(dtype):
+def records():
     """Yields the name of each operation, and a record whose update sets a variable to its result.
 
     The first operand is the gradient, the second the variable; a third is a constant.
     """
-    for name in OPERATIONS:
+    for dtype, name in itertools.product(FLOATS, OPERATIONS):
         if OPERATIONS[name].dtypes == INTEGERS:
             for integer in INTEGERS:
                 for divisor in DIVISORS:
@@ -96,6 +98,3 @@ def _of_integers(name, dtype, integer, divisor):
     nodes.append(Node("Const", integer, SCALAR, (), divisor))
     nodes.append(Node(name, integer, ELEMENT, (2, 3)))
     return [*nodes, Node("Cast", dtype, ELEMENT, (4,))]
-
-
-__all__ = ["FLOATS", "in_numpy", "operands", "records", "same"]

@@ -35,7 +35,7 @@ from legacy_opt.recorded.records import (
     RecordError,
     Scalar,
     Slot,
-    inputs_of,
+    slot_inputs,
 )
 from legacy_opt.recorded.writing import number_text
 
@@ -164,7 +164,7 @@ class Reader:
             self.refuse(f"by_rows is {shown(value)}")
         inputs = _numbers(found["scalars"])
         inputs.update({(TENSOR, each): (ELEMENT, found["dtype"]) for each in (GRADIENT, VALUE)})
-        for each in inputs_of(found["slots"], value):
+        for each in slot_inputs(found["slots"], value):
             inputs[each.key] = (each.level, each.dtype)
         found["inputs"] = inputs
         return value
@@ -280,7 +280,7 @@ class Reader:
             fits = joined_level([each.level for each in operands]) == node.level
         if not fits:
             self.refuse(f"{node.operation} has no result of the level {node.level!r}")
-        if node.operation in ("FloorDiv", "FloorMod"):
+        if rule.integer_code is not None and node.dtype in INTEGERS:
             divisor = operands[1]
             if divisor.operation != "Const" or divisor.detail == 0:
                 self.refuse(f"{node.operation} divides by something other than a constant")

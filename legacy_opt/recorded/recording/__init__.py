@@ -326,13 +326,14 @@ class _Recorder:
 
 def _checked(traced: _Traced) -> _Traced:
     """Returns a program or function; raises an UnsupportedError if records cannot contain it."""
+    reader = Reader()
     for node in traced.nodes:
         if node.dtype not in DTYPES:
             what = f", as {node.detail[1]} has" if node.operation == "Input" else ""
             raise UnsupportedError(f"records have no values of the dtype {node.dtype}{what}")
         if node.inputs:
             try:
-                Reader().operation(node, traced.nodes)
+                reader.operation(node, traced.nodes)
             except RecordError as error:
                 raise UnsupportedError(f"records cannot contain it: {error}") from None
     return traced
