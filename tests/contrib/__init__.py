@@ -1,1 +1,0 @@
-"""Tests that compare this package with tf.contrib, on TensorFlow 1.15."""

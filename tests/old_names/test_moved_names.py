@@ -107,7 +107,7 @@ if versions.has_contrib():
         others = {old for old, now in rows() if is_here(now) and found(old) is not found(now)}
         ours = {old for old, now in rows() if now.startswith("legacy_opt.")}
         ours -= {old for old in ours if old_names.FATES[old].now.startswith(moved_names.ESTIMATOR)}
-        assert ours <= others  # tests/contrib_pieces compares them
+        assert ours <= others  # tests/contrib compares them
         missing = {old for old, _ in rows() if found(old) is None}
         # Names that had been removed before 1.15, and one that 1.15 has in datasets.base only.
         nccl = {old for old in missing if old.startswith("tf.contrib.nccl.")}

@@ -2,8 +2,8 @@
 
 The originals are the optimizers of `tf.contrib` and other projects that legacy_opt reimplements.
 The tests cover arguments, protected attributes that subclasses read, and errors that callers catch.
-They run on every TensorFlow version. tests/contrib/test_contrib_calls.py compares the optimizers
-with `tf.contrib` itself.
+They run on every TensorFlow version. tests/training_contrib/test_contrib_calls.py compares the
+optimizers with `tf.contrib` itself.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 The originals ran on TensorFlow 1.15. Small differences are allowed, because the same TensorFlow may
 round differently on two processors: the instructions for square roots and matrix products depend on
-the processor. tests/contrib/test_contrib.py and tests/optimizers/test_bert_original.py run the
-originals and legacy_opt's optimizers on the same processor, so those tests compare bits.
+the processor. tests/training_contrib/test_contrib.py and tests/optimizers/test_bert_original.py run
+the originals and legacy_opt's optimizers on the same processor, so those tests compare bits.
 """
 
 import numpy as np

@@ -99,7 +99,7 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
 
 # The OptimizerV2 bridge.
 
-DATASETS = "tests/keras_bridge/test_third_reading_datasets.py"
+DATASETS = "tests/keras_bridge/test_ending_datasets.py"
 EXACT = "tests/keras_bridge/test_exact.py"
 HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 

@@ -175,7 +175,8 @@ def ways_of_the_day(name, ways, count):
     Args:
       name: the case. Cases of our optimizers except AdagradDecay have one way, because
         tests/optimizers/test_every_optimizer.py tests them without Keras. Cases of `tf.contrib.opt`
-        have one way, because our optimizers equal them bit for bit (tests/contrib/test_contrib.py).
+        have one way, because our optimizers equal them bit for bit
+        (tests/training_contrib/test_contrib.py).
       ways: all ways.
       count: the number of ways for AdagradDecay, and for cases that are neither ours nor of
         `tf.contrib.opt`.

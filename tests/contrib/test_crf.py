@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import contrib
-from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
+
+from .pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 FULL = pytest.mark.full

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support.contrib_pieces import OURS, piece
+
+from .pieces import OURS, piece
 
 # tf_keras warns of its own cells.
 pytestmark = [

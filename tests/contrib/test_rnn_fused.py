@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat.contrib import rnn
-from tests.support.contrib_pieces import ORIGINS, OURS, piece
+
+from .pieces import ORIGINS, OURS, piece
 
 pytestmark = [
     pytest.mark.keras2,

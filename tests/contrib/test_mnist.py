@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat.contrib.learn.datasets import mnist
-from tests.support.contrib_pieces import ORIGINS, OURS, piece
+
+from .pieces import ORIGINS, OURS, piece
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)

@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from legacy_opt.compat import contrib
-from tests.support.contrib_pieces import ORIGINS, piece
+
+from .pieces import ORIGINS, piece
 
 
 def made(origin, **arguments):

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from legacy_opt.compat.contrib import metrics
 from legacy_opt.compat.old_programs import old_names
-from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
+
+from .pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat.contrib import rnn
-from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
+
+from .pieces import ORIGINS, OURS, piece, run
 
 # tf_keras warns of its own cells, which are the base class and the cells that are wrapped.
 pytestmark = [

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from legacy_opt.compat.contrib.learn import preprocessing
-from tests.support.contrib_pieces import ORIGINS, OURS, piece
+
+from .pieces import ORIGINS, OURS, piece
 
 TEXTS = ["The cat's hat, the HTTPServer", "cat cat the a-b", "nothing else", "über 7"]
 

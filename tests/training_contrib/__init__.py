@@ -1,0 +1,1 @@
+"""Tests that compare this package with tf.contrib, on TensorFlow 1.15."""
