@@ -20,7 +20,7 @@ def piece(origin, name):
     Instead of our package's, the object that a patch puts back if this has other arguments.
     """
     if origin == OURS and f"tf.contrib.{name}" in old_names.MOVED:
-        return patching._moved(*f"tf.contrib.{name}".rsplit(".", 1))
+        return patching.found(*f"tf.contrib.{name}".rsplit(".", 1))
     home = contrib if origin == OURS else tf.contrib
     return functools.reduce(getattr, name.split("."), home)
 

@@ -1,6 +1,7 @@
 """Tests the table of old names, and that `compat.patch_tensorflow` adds old names to TensorFlow."""
 
 import concurrent.futures
+import contextlib
 import importlib
 import inspect
 import pickle
@@ -14,6 +15,7 @@ import legacy_opt
 from legacy_opt import compat, versions
 from legacy_opt.compat import estimator
 from legacy_opt.compat.old_programs import old_names
+from legacy_opt.compat.old_programs.old_names import moved_names
 from legacy_opt.optimizers import decay_of_contrib
 from tests.support import estimators
 from tests.support.paths import ROOT
@@ -51,8 +53,18 @@ def is_no_file(module):
     return not vars(module).get("__file__")
 
 
+@pytest.fixture(scope="module")
+def private_modules_are_loaded():
+    """Imports the private modules that a patch would import: they stay attributes of packages."""
+    homes = {name.rpartition(".")[0] for name in old_names.MOVED} | set(moved_names.MODULES)
+    for home in homes:
+        if home.startswith("tf.python."):
+            with contextlib.suppress(ImportError):
+                importlib.import_module("tensorflow" + home[2:])
+
+
 @pytest.fixture(autouse=True)
-def left_as_it_was():
+def left_as_it_was(private_modules_are_loaded):
     """Checks that each test leaves TensorFlow unchanged."""
     if versions.has_contrib():
         assert tf.contrib.opt  # loads all of tf.contrib

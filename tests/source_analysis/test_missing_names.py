@@ -27,7 +27,7 @@ def missing(tmp_path, monkeypatch):
     The function returns strings: "line name" for the script, "module:line name" for other modules.
     """
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(patching, "_own_modules", {})  # they depend on the packages that are here
+    monkeypatch.setattr(patching, "_stand_ins", {})  # they depend on the packages that are here
 
     def find(code, files=()):
         for name, content in dict(files).items():

@@ -160,7 +160,9 @@ def is_put_back(name):
     entry = find(name)
     if entry is not None and entry.name == public_name(name) and _is_moved(entry):
         return entry.fate.is_here
-    return public_name(name) in _PUT_BACK
+    start = public_name(name) + "."
+    is_removed_module = start.startswith(("tf.contrib.", "tf.examples.", "tf.pywrap_tensorflow."))
+    return is_removed_module and any(f"{each}.".startswith(start) for each in _PUT_BACK)
 
 
 def advice(name, is_missing=False):
@@ -216,14 +218,27 @@ def new_name(name, found):
     return public if public in _OF_NEST else re.sub(r"^tf\.python\.", "tensorflow.python.", now)
 
 
+def is_added(old):
+    """Returns whether `patch_tensorflow` adds a name of the table where TensorFlow lacks it."""
+    fate = FATES[old]
+    is_asked = fate.kind == OURS or old in MOVED or is_of_contrib(old)
+    return old.startswith("tf.") and is_asked and "(" not in (fate.now or "(") and fate.is_here
+
+
+def is_of_contrib(name):
+    """Returns whether an old name is of tf.contrib or tf.examples, which TensorFlow 1 has."""
+    return name.startswith(("tf.contrib.", "tf.examples."))
+
+
 def names_in(module):
-    """Returns the names of a module that live elsewhere, except for those of whole modules.
+    """Returns the names that `patch_tensorflow` adds to a module, without those of whole modules.
 
     Args:
       module: the full name of the module; see `find`.
     """
-    home = public_name(module)
-    return [name for name in MOVED if name.rpartition(".")[0] == home and FATES[name].is_here]
+    homes = public_name(module), module.replace("tensorflow", "tf", 1)
+    names = (name for name in (*FATES, *PUBLIC_NAMES) if name.rpartition(".")[0] in homes)
+    return [name for name in names if is_added(PUBLIC_NAMES.get(name, name))]
 
 
 def whole_module(module):
@@ -259,21 +274,15 @@ UNKNOWN = Fate(None, "TensorFlow 1.15 has no such public name.")
 _LINES = map(str.split, KNOWN_NAMES_FILE.read_text(encoding="utf-8").splitlines())
 KNOWN_NAMES = {home: names for home, *names in _LINES}
 OPTIMIZERS = _fates(table.rows("optimizers.txt"))
-_MOVED_NAMES = table.rows("moved_names.txt")
-FATES = {**OPTIMIZERS, **_fates(_MOVED_NAMES)}
+FATES = {**OPTIMIZERS, **_fates(table.rows("moved_names.txt"))}
 _ADAPTED = _fates(parameters.NAMES)
 FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())
 PARAMETERS = {old: fate.advice for old, fate in _ADAPTED.items()}  # see `parameters.NAMES`
 LIBRARIES = _fates(libraries.NAMES)
 LIBRARIES.update((name, Fate(moved_to, "")) for name, moved_to in libraries.MODULES.items())
 _ROOTS = {name.partition(".")[0] for name in LIBRARIES}
-# The names whose objects `patch_tensorflow` looks up when they are used.
-MOVED = {
-    old
-    for row in _MOVED_NAMES + parameters.NAMES
-    for old, _ in row.full_names()
-    if row.now is not None
-}
+# The names that live elsewhere and are no optimizers.
+MOVED = {old for old, fate in FATES.items() if fate.now and old not in OPTIMIZERS}
 MODULES, NEED_PACKAGES = moved_names.REMOVED_MODULES, moved_names.NEED_PACKAGES
 FATES.update(
     (module, Fate(None, advice)) for module, advice in {**MODULES, **NEED_PACKAGES}.items()
@@ -297,15 +306,8 @@ PUBLIC_NAMES = {
 }
 
 
-def _with_parent_modules(name):
-    while name.startswith(("tf.contrib", "tf.examples", "tf.pywrap_tensorflow")):
-        yield name
-        name = name.rpartition(".")[0]
-
-
-_PUT_BACK = {
-    each
-    for old, public in [*PUBLIC_NAMES.items(), *((name, name) for name in FATES)]
-    if public in FATES and FATES[public].now
-    for each in _with_parent_modules(old)
-}.union(*map(_with_parent_modules, moved_names.DEFINED_IN))
+_PUT_BACK = [
+    *(old for old, fate in FATES.items() if fate.now),
+    *(private for private, public in PUBLIC_NAMES.items() if FATES[public].now),
+    *moved_names.DEFINED_IN,
+]

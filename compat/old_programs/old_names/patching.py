@@ -21,17 +21,16 @@ from legacy_opt import versions
 from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
-from . import moved_names, parameters
+from . import module_attributes, moved_names, parameters
 
 _lock = threading.RLock()
 _patches = set()  # the active patches
-_added = {}  # {id of a module of TensorFlow: {added name: a function that returns the object}}
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
-# The modules that patches have created, by name. The modules stay in this dict after the patch,
-# because user code may use them.
-_own_modules = {}
-
+# The modules that patches have created, by the names under which they are imported. They stay in
+# this dict after the patch, because user code may use them.
+_stand_ins = {}
+_answering = set()  # the ids of TensorFlow's modules that answer to old names
 
 # Old code must train as before. So these public names, whose objects differ from the originals on
 # purpose, are replaced by objects without the difference.
@@ -130,6 +129,7 @@ class Patch:
                 while _removals:
                     _removals.pop()()
                 _names.clear()
+                _answering.clear()
 
 
 def _accelerate_new_optimizers():
@@ -163,101 +163,154 @@ def _accelerate_new_optimizers():
 
 
 def _put_all():
+    """Creates the modules that TensorFlow lacks, and lets modules answer to the old names."""
     has_contrib = versions.has_contrib()  # and tf.examples
-    private_names = {}
-    for name, public in old_names.PUBLIC_NAMES.items():
-        private_names.setdefault(public, []).append(name)
-    for old, fate in old_names.FATES.items():
-        in_contrib = old.startswith(("tf.contrib.", "tf.examples."))
-        is_ours = old.startswith("tf.") and fate.kind == old_names.OURS
-        is_moved = old in old_names.MOVED
-        if not (in_contrib or is_ours or is_moved) or (in_contrib and has_contrib):
-            continue
-        if is_moved:
-            if fate.is_here:
-                _put_later(old, fate)
-            continue
-        value = _value(fate.now)
-        if value is None:
-            continue
-        is_added = _put(old, value)
-        for name in private_names.get(old, []):
-            _put(name, value)
-        if is_added:
-            _names[old] = fate.now
+    names = {
+        name: fate.now
+        for name, fate in old_names.FATES.items()
+        if old_names.is_added(name) and not (has_contrib and old_names.is_of_contrib(name))
+    }
+    private = [name for name, public in old_names.PUBLIC_NAMES.items() if public in names]
+    homes = [name.rpartition(".")[0] for name in (*names, *private)]
     if not has_contrib:
-        for module, home in moved_names.MODULES.items():
-            if old_names.Fate(home, "").is_here:
-                _modules_called(module)
-        for module in moved_names.DEFINED_IN:
-            _modules_called(module)
+        homes += filter(old_names.whole_module, moved_names.MODULES)
+        homes += moved_names.DEFINED_IN
         sys.meta_path.insert(0, _MovedModules)
         _removals.append(functools.partial(sys.meta_path.remove, _MovedModules))
-
-
-def _put_later(old, fate):
-    """Makes the modules of an old name look up its object when it is used."""
-    home, _, name = old.rpartition(".")
-    modules = _modules_called(home)
-    if all(name in vars(versions.plain_module(each)) for each in modules):
-        return  # TensorFlow has the name
-    for module in modules:
-        if not _is_own(module):
-            _add(module, name, functools.partial(_moved, home, name))
-    _names[old] = fate.now
-
-
-def _add(module, name, find):
-    """Lets a module of TensorFlow answer to a name that it lacks, and that `dir` does not list.
-
-    Programs walk through the classes of `dir(tf.train)`, and expect TensorFlow's only.
-
-    Args:
-      module: the module.
-      name: the name.
-      find: a function that returns the object.
-    """
-    names = vars(versions.plain_module(module))
-    if id(names) not in _added:
-        _added[id(names)] = _answer_for(module, names)
-    _added[id(names)][name] = find
-
-
-def _answer_for(module, names):
-    """Returns a dict, empty so far, from names to functions; a module gets names from it, too."""
-    added = {}
-    original = names.get("__getattr__")
-
-    def getattr_(name):
-        if name in added:
-            return added[name]()
-        if original is not None:
-            return original(name)
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-
-    names["__getattr__"] = getattr_
-
-    def remove():
-        del _added[id(names)]
-        if original is None:
-            names.pop("__getattr__", None)
-        else:
-            names["__getattr__"] = original
-
-    _removals.append(remove)
-    return added
+    roots = [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
+    roots.insert(0, (tf, "tensorflow"))
+    modules = {home: _modules_called(home, roots) for home in dict.fromkeys(homes)}
+    for name, now in names.items():
+        home, _, last = name.rpartition(".")
+        if any(last not in vars(versions.plain_module(each)) for each, _ in modules[home]):
+            _names[name] = now
+            for module, path in modules[home]:
+                _let_answer(module, path)
 
 
 def _put_removed_modules():
     for home, path, name, origin, stand_in in versions.removed_modules():
+        full_name = stand_in.__name__
         _register(path, home)
-        if hasattr(home, name):  # TensorFlow has a module of this name, but without attributes
+        _register(full_name, stand_in)
+        if full_name not in _stand_ins and hasattr(home, name):  # a module without attributes
             _removals.append(functools.partial(setattr, home, name, getattr(home, name)))
             setattr(home, name, stand_in)
         else:
-            _set(home, name, stand_in)
-        _register(stand_in.__name__, stand_in)
-        _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
+            _stand_ins.setdefault(full_name, stand_in)
+            _removals.append(functools.partial(_stand_ins.pop, full_name, None))
+            _let_answer(home, path)
+        _names["tf" + full_name[len("tensorflow") :]] = origin
+
+
+def _modules_called(home, roots):
+    """Returns the modules to which an old name of a module refers, and creates missing ones.
+
+    Existing modules are registered in sys.modules, too; otherwise `import` would load a second
+    copy and replace the module by this copy.
+
+    Args:
+      home: the old name.
+      roots: `tf` and the copies of `tf.compat.v1`, each with the name under which it is imported.
+
+    Returns:
+      For each root, a module and the name under which it is imported.
+    """
+    parts = home.split(".")[1:]
+    if parts[:1] == ["python"]:  # private modules, which are not attributes of `tf`
+        roots = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
+        del parts[0]
+    for module, path in roots:
+        _register(path, module)
+    for part in parts:
+        roots = [(_child(module, path, part), f"{path}.{part}") for module, path in roots]
+    return roots
+
+
+def _child(module, path, name):
+    """Returns a submodule, which is created if it is missing."""
+    full_name = f"{path}.{name}"
+    child = _stand_ins.get(full_name)
+    if child is None and path not in _stand_ins:
+        child = getattr(module, name, None)
+        if child is None and full_name.startswith("tensorflow.python."):
+            with contextlib.suppress(ImportError):
+                child = importlib.import_module(full_name)  # TensorFlow has not imported it yet
+    if child is None:
+        child = _stand_ins[full_name] = _new_module(full_name.replace(".compat.v1.", "."))
+    if full_name in _stand_ins:
+        _let_answer(module, path)
+    _register(full_name, child)
+    return child
+
+
+def _new_module(name):
+    if name in sys.modules:
+        return sys.modules[name]
+    module = _stand_ins[name] = types.ModuleType(
+        name, "Old names, put back by legacy_opt.compat.patch_tensorflow."
+    )
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__package__ = name
+    module.__path__ = []
+    module.__dir__ = functools.partial(_names_of, module)
+    module.__getattr__ = functools.partial(found, name)
+    return module
+
+
+def _register(name, module):
+    if name not in sys.modules:
+        sys.modules[name] = module
+        _removals.append(functools.partial(sys.modules.pop, name, None))
+
+
+def _let_answer(module, path):
+    """Lets a module of TensorFlow answer to the old names that it lacks, until the patch ends.
+
+    `dir` does not list them: programs walk through the classes of `dir(tf.train)`, and expect
+    TensorFlow's only.
+
+    Args:
+      module: the module. New modules answer by themselves.
+      path: the name under which it is imported.
+    """
+    module = versions.plain_module(module)
+    if path in _stand_ins or id(module) in _answering:
+        return
+
+    def find(name, as_before):
+        full_name = f"{path}.{name}"
+        is_old = full_name in _stand_ins or old_names.public_name(full_name) in _names
+        return found(path, name) if is_old else as_before(name)
+
+    _answering.add(id(module))
+    _removals.append(module_attributes.intercept(module, find))
+
+
+def found(module, name):
+    """Returns the object of an old name, from the table.
+
+    Args:
+      module: the name under which the module is imported that had the object.
+      name: the name in the module.
+
+    Raises:
+      AttributeError: there is no such object, or its package is not installed.
+    """
+    full_name = f"{module}.{name}"
+    if name == "__all__":  # `from … import *` asks for it
+        return [each for each in _names_of(_stand_ins[module]) if not each.startswith("_")]
+    public = old_names.public_name(full_name)
+    if full_name in _stand_ins and public not in old_names.MOVED:
+        return _stand_ins[full_name]
+    is_private = name.startswith("_") and public not in old_names.MOVED
+    entry = None if is_private else old_names.find(full_name)
+    if entry is not None and entry.name == public:
+        value = _value(entry.fate.now)
+        if value is not None:
+            return parameters.as_in_1(public, value, old_names.PARAMETERS.get(public))
+    advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
 # New modules that are modules of Keras 2, wherever it is installed.
@@ -291,103 +344,11 @@ def _value(name):
     return value
 
 
-def _put(old, value):
-    """Adds an object under an old name wherever the name is missing.
-
-    Returns:
-      Whether the name was added.
-    """
-    module, _, name = old.rpartition(".")
-    added = [_set(each, name, value) for each in _modules_called(module)]
-    return any(added)
-
-
-def _modules_called(name):
-    """Returns the modules to which an old name of a module refers, and creates missing ones."""
-    path = name.split(".")[1:]
-    places = [(tf, "tensorflow")]
-    places += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
-    if path[:1] == ["python"]:  # private modules, which are not attributes of `tf`
-        places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
-        path = path[1:]
-    return [_module(root, root_name, path) for root, root_name in places]
-
-
-def _module(root, name, path):
-    """Returns a submodule of `root`. Creates this submodule and its parents if they are missing.
-
-    Args:
-      root: a module.
-      name: the name under which `root` is imported.
-      path: the names that lead from `root` to the submodule.
-    """
-    # Register the existing module in sys.modules; otherwise `import` would load a second copy and
-    # replace the module by this copy.
-    _register(name, root)
-    for part in path:
-        name += "." + part
-        child = vars(root).get(part) if _is_own(root) else getattr(root, part, None)
-        if child is None and name.startswith("tensorflow.python."):
-            with contextlib.suppress(ImportError):
-                child = importlib.import_module(name)  # TensorFlow has not imported it yet
-        if child is None:
-            child = _new_module(name.replace(".compat.v1.", "."))
-            if old_names.public_name(name) not in old_names.MOVED:  # a function has the name
-                _set(root, part, child)
-        _register(name, child)
-        root = child
-    return root
-
-
-def _new_module(name):
-    if name in sys.modules:
-        return sys.modules[name]
-    if name in _own_modules:
-        return _own_modules[name]
-    module = _own_modules[name] = types.ModuleType(
-        name, "Old names, put back by legacy_opt.compat.patch_tensorflow."
-    )
-    module.__spec__ = ModuleSpec(name, None, is_package=True)
-    module.__package__ = name
-    module.__path__ = []
-    module.__getattr__ = functools.partial(_moved, name)
-    module.__dir__ = functools.partial(_names_of, module)
-    return module
-
-
-def _is_own(module):
-    return module in _own_modules.values()
-
-
-def _register(name, module):
-    if name not in sys.modules:
-        sys.modules[name] = module
-        _removals.append(functools.partial(sys.modules.pop, name, None))
-
-
-def _moved(module, name):
-    """Returns the object of a module of tf.contrib that lives elsewhere now.
-
-    Raises:
-      AttributeError: there is no such object, or its package is not installed.
-    """
-    full_name = f"{module}.{name}"
-    if name == "__all__":  # `from … import *` asks for it
-        return [each for each in _names_of(_own_modules[module]) if not each.startswith("_")]
-    is_private = name.startswith("_") and old_names.public_name(full_name) not in old_names.MOVED
-    entry = None if is_private else old_names.find(full_name)
-    if entry is not None and entry.name == old_names.public_name(full_name):
-        value = _value(entry.fate.now)
-        if value is not None:
-            row = old_names.PARAMETERS.get(entry.name)
-            return parameters.as_in_1(entry.name, value, row)
-    advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
-
-
 def _names_of(module):
     """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
-    names = {name.rpartition(".")[2] for name in old_names.names_in(module.__name__)}
+    full_names = [name for name in _stand_ins if name.rpartition(".")[0] == module.__name__]
+    full_names += old_names.names_in(module.__name__)
+    names = {name.rpartition(".")[2] for name in full_names}
     home = _value(old_names.whole_module(module.__name__))
     if home is not None:
         names.update(
@@ -434,13 +395,3 @@ class _MovedModules(importlib.abc.Loader):
         """Puts the module that lives elsewhere in the place of the empty one."""
         sys.modules[module.__name__] = self._module
         _removals.append(functools.partial(sys.modules.pop, module.__name__, None))
-
-
-def _set(module, name, value):
-    """Adds an attribute if a module lacks it; returns whether this or an earlier patch added it."""
-    if not _is_own(module):
-        is_missing = not hasattr(module, name)
-        if is_missing:
-            _add(module, name, lambda: value)
-        return is_missing
-    return vars(module).setdefault(name, value) is value
