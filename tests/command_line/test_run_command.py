@@ -1,6 +1,7 @@
 """Tests of `legacy-opt run`: scripts, modules, missing names and exit codes."""
 
 import builtins
+import functools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat.old_programs.script_runner import runner
+from legacy_opt.compat.old_programs.script_runner import runner, user_imports
 from tests.support import estimators
 from tests.support.paths import ROOT
 from tests.support.processes import programs
@@ -273,7 +274,8 @@ def test_bad_input_is_one_line(capsys, monkeypatch, tmp_path):
 
 
 def test_installed_modules_import_the_installed_tensorflow(monkeypatch):
-    monkeypatch.setattr(builtins, "__import__", runner._importing(builtins.__import__, v1))
+    monkeypatch.setattr(builtins, "__import__", builtins.__import__)
+    user_imports.add_hook(functools.partial(runner._import, v1))
     code = "import tensorflow as tf\nfrom tensorflow import train"
     installed = os.path.join(os.path.dirname(tf.__path__[0]), "some_package", "module.py")
     files = {installed: tf, str(ROOT / "own.py"): v1}

@@ -1,12 +1,52 @@
 """Names of NumPy, SciPy and Python that old scripts use, and that newer versions lack."""
 
+import collections
+import importlib
+import inspect
+import math
+
 from . import table
 
-# Names that `legacy-opt run` gives back, although no name replaces them.
-GIVEN_BACK = {
-    *("numpy.NINF", "numpy.alen", "numpy.asfarray", "numpy.asscalar", "numpy.cast", "numpy.in1d"),
-    *("numpy.msort", "inspect.getargspec"),
-}
 NAMES = table.rows("libraries.txt")
 # Modules whose names are in another module now: {old: new}.
 MODULES = {row.modules[0]: row.now for row in NAMES if not row.names}
+_ArgSpec = collections.namedtuple("ArgSpec", ["args", "varargs", "keywords", "defaults"])
+
+
+def _numpy():
+    return importlib.import_module("numpy")  # not above: the audit does not need it
+
+
+class _Cast:
+    """NumPy's `cast`, from each dtype to a function that converts arrays."""
+
+    def __getitem__(self, dtype):
+        return lambda array: _numpy().asarray(array).astype(dtype)
+
+
+def _asfarray(a, dtype=float):
+    return _numpy().asarray(a, dtype if _numpy().issubdtype(dtype, _numpy().inexact) else float)
+
+
+def _in1d(ar1, ar2, *args, **kwargs):
+    return _numpy().isin(ar1, ar2, *args, **kwargs).ravel()
+
+
+def _getargspec(func):
+    found = inspect.getfullargspec(func)
+    if found.kwonlyargs or found.annotations:
+        raise ValueError("Function has keyword-only parameters or annotations: use signature()")
+    return _ArgSpec(*found[:4])
+
+
+# Objects that `legacy-opt run` gives back, although no name replaces them.
+GIVEN_BACK = {
+    "numpy.NINF": -math.inf,
+    "numpy.alen": lambda a: len(_numpy().atleast_1d(a)),
+    "numpy.asfarray": _asfarray,
+    "numpy.asscalar": lambda a: a.item(),
+    "numpy.cast": _Cast(),
+    "numpy.in1d": _in1d,
+    "numpy.msort": lambda a: _numpy().sort(a, axis=0),
+    "inspect.getargspec": _getargspec,
+}

@@ -1,51 +1,17 @@
 """Gives the user's modules the names that NumPy, SciPy and Python have removed."""
 
 import builtins
-import collections
+import functools
 import importlib
-import inspect
 import platform
 import re
 import sys
 import warnings
 
-import numpy as np
-
 from .. import old_names
-from ..old_names import libraries
-from . import missing_errors
+from ..old_names import libraries, module_attributes
+from . import user_imports
 
-_ArgSpec = collections.namedtuple("ArgSpec", ["args", "varargs", "keywords", "defaults"])
-
-
-class _Cast:
-    """NumPy's `cast`, from each dtype to a function that converts arrays."""
-
-    def __getitem__(self, dtype):
-        return lambda array: np.asarray(array).astype(dtype)
-
-
-def _asfarray(a, dtype=np.float64):
-    return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
-
-
-def _getargspec(func):
-    found = inspect.getfullargspec(func)
-    if found.kwonlyargs or found.annotations:
-        raise ValueError("Function has keyword-only parameters or annotations: use signature()")
-    return _ArgSpec(*found[:4])
-
-
-_GIVEN_BACK = {
-    "numpy.NINF": -np.inf,
-    "numpy.alen": lambda a: len(np.atleast_1d(a)),
-    "numpy.asfarray": _asfarray,
-    "numpy.asscalar": lambda a: a.item(),
-    "numpy.cast": _Cast(),
-    "numpy.in1d": lambda ar1, ar2, *args, **kwargs: np.isin(ar1, ar2, *args, **kwargs).ravel(),
-    "numpy.msort": lambda a: np.sort(a, axis=0),
-    "inspect.getargspec": _getargspec,
-}
 # Messages of errors for what libraries do otherwise today, and the way out.
 _CHANGES = {
     "inhomogeneous shape": "Since NumPy 1.24, a ragged array needs np.array(…, dtype=object).",
@@ -61,64 +27,48 @@ _changed = set()  # the names of modules that have a `__getattr__` of this file
 _said = set()  # the names that have been given back
 
 
-def install():
-    """Gives the names back, until the process ends. Installed packages do not see them."""
-    builtins.__import__ = _importing(builtins.__import__)
-
-
 def way_out(error):
     """Returns a line of advice if an error may come from a change of a library, or ""."""
     found = (advice for text, advice in _CHANGES.items() if re.search(text, str(error)))
     return next(found, "") if isinstance(error, (TypeError, ValueError)) else ""
 
 
-def _importing(import_):
-    """Returns an `__import__` after which a library has its old names in the user's modules."""
+def import_with_names(following, name, globals=None, locals=None, fromlist=()):
+    """Imports a module; then a library has its old names again, until the process ends.
 
-    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        is_asked = not level and old_names.is_of_library(name)
-        if not is_asked or not missing_errors.is_users_own(globals or {}):
-            return import_(name, globals, locals, fromlist, level)
-        try:
-            module = import_(name, globals, locals, fromlist, level)
-        except ImportError:
-            moved_to = libraries.MODULES.get(name)
-            if moved_to not in sys.modules:
-                raise
-            if fromlist:
-                _say(name, moved_to)
-                return import_(moved_to, globals, locals, fromlist, level)
-            module = import_(name.partition(".")[0], globals, locals)  # its attributes are below
-        for home in _HOMES.difference(_changed).intersection(sys.modules):
-            _give_back(home, sys.modules[home])
-        return module
+    Installed packages do not see the names. See `user_imports.add_hook`.
+    """
+    if not old_names.is_of_library(name):
+        return following(name, globals, locals, fromlist)
+    try:
+        module = following(name, globals, locals, fromlist)
+    except ImportError:
+        moved_to = libraries.MODULES.get(name)
+        if moved_to not in sys.modules:
+            raise
+        if fromlist:
+            _say(name, moved_to)
+            return following(moved_to, globals, locals, fromlist)
+        module = following(name.partition(".")[0], globals, locals)  # its attributes are below
+    for home in _HOMES.difference(_changed).intersection(sys.modules):
+        _changed.add(home)
+        module_attributes.intercept(sys.modules[home], functools.partial(_given_back, home))
+    return module
 
-    return __import__
 
-
-def _give_back(home, module):
-    original = vars(module).get("__getattr__")
-
-    def of_library(name):
-        if original is not None:
-            return original(name)
-        raise AttributeError(f"module {home!r} has no attribute {name!r}")
-
-    def getattr_(name):
-        full_name = f"{home}.{name}"
-        fate = old_names.LIBRARIES.get(full_name)
-        if not (fate and (fate.now or full_name in _GIVEN_BACK) and _is_asked_by_user()):
-            return of_library(name)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the warning would say what follows
-                return of_library(name)
-        except AttributeError:
-            _say(full_name, fate.now)
-            return _GIVEN_BACK[full_name] if fate.now is None else _value(fate.now)
-
-    _changed.add(home)
-    vars(module)["__getattr__"] = getattr_
+def _given_back(home, name, as_before):
+    """Returns an attribute of a library, or gives it back if the library lacks it."""
+    full_name = f"{home}.{name}"
+    fate = old_names.LIBRARIES.get(full_name)
+    if not (fate and (fate.now or full_name in libraries.GIVEN_BACK) and _users_frame()):
+        return as_before(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the warning would say what follows
+            return as_before(name)
+    except AttributeError:
+        _say(full_name, fate.now)
+        return _value(fate.now) if fate.now else libraries.GIVEN_BACK[full_name]
 
 
 def _value(name):
@@ -129,16 +79,8 @@ def _value(name):
 
 
 def _users_frame():
-    # Not that of `missing_errors`: frames of TensorFlow are not skipped, because it must not see
-    # the names, either.
-    frame = sys._getframe(1)
-    while str(frame.f_globals.get("__name__")).partition(".")[0] in ("importlib", "legacy_opt"):
-        frame = frame.f_back
-    return frame
-
-
-def _is_asked_by_user():
-    return missing_errors.is_users_own(_users_frame().f_globals)
+    # Not through TensorFlow, which must not see the names, either.
+    return user_imports.users_frame(user_imports.THROUGH_IMPORTS)
 
 
 def _say(name, now):

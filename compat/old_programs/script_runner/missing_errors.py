@@ -1,13 +1,14 @@
 """Error messages for the use of names that neither TensorFlow nor legacy_opt has."""
 
-import builtins
 import functools
 import os
 import sys
 import types
 
 from .. import old_names
-from ..source_analysis import missing_names, script_modules
+from ..old_names import module_attributes
+from ..source_analysis import missing_names
+from . import user_imports
 
 _OPERATORS = """
 abs add and bool call contains delitem enter eq float floordiv ge getitem gt hash index
@@ -57,20 +58,7 @@ def install(missing, tensorflow):
     for module, names in missing_in.items():
         _explain_missing_attributes(module, names)
     if missing:
-        builtins.__import__ = _importing(builtins.__import__, missing)
-
-
-def is_users_own(names):
-    """Returns whether a module is user code.
-
-    Modules of the standard library, of installed packages and of legacy_opt are not user code.
-
-    Args:
-      names: the globals of the module.
-    """
-    if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
-        return False
-    return "__file__" not in names or script_modules.is_local(names["__file__"])
+        user_imports.add_hook(functools.partial(_import, missing))
 
 
 def _plain(module):
@@ -90,68 +78,59 @@ def _explain_missing_attributes(module, names):
       module: a module of TensorFlow.
       names: a dict from each missing name to a pair: its full name, and a list of `Missing`.
     """
-    # A lazy module of TensorFlow: the `__getattr__` of its class loads the real module.
-    class_getattr = getattr(type(module), "__getattr__", None)
-    original = vars(module).get("__getattr__")
-    if class_getattr:
-        original = functools.partial(class_getattr, module)
 
-    def getattr_(name):
-        frame = _users_frame() if name in names else None
-        if frame is not None:
-            imported = _import_at(frame, names[name][1])
-            if imported:
-                return _StandIn(imported)
-            raise AttributeError(_message(frame, *names[name]))
-        if original is not None:
-            return original(name)
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    def find(name, as_before):
+        frame = user_imports.users_frame() if name in names else None
+        if frame is None:
+            return as_before(name)
+        imported = _import_at(frame, names[name][1])
+        if imported:
+            return _StandIn(imported)
+        raise AttributeError(_message(frame, *names[name]))
 
-    if class_getattr:
+    of_class = getattr(type(module), "__getattr__", None)
+    if of_class is None:
+        module_attributes.intercept(module, find)
+    else:  # a lazy module of TensorFlow: the `__getattr__` of its class loads the real module
         type(module).__getattr__ = lambda self, name: (
-            getattr_(name) if self is module else class_getattr(self, name)
+            find(name, functools.partial(of_class, self))
+            if self is module
+            else of_class(self, name)
         )
-    else:
-        vars(module)["__getattr__"] = getattr_
 
 
-def _importing(import_, missing):
-    """Returns an `__import__` with stand-ins for missing names, and errors that explain them."""
-
-    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        is_library = old_names.is_of_library(name)
-        is_known = is_library or name.partition(".")[0] == "tensorflow"
-        if level or not is_known or not is_users_own(globals or {}):
-            return import_(name, globals, locals, fromlist, level)
-        uses = _uses_of(missing, name)
-        is_put_off = _import_at(_users_frame(), uses) is not None
-        try:
-            module = import_(name, globals, locals, fromlist, level)
-        except ImportError as error:
-            if is_put_off:
-                parent = name.rpartition(".")[0]  # its modules that exist are imported
-                module = None if fromlist else __import__(parent, globals, locals)
-            elif is_library or not uses:
-                raise
-            else:
-                raise type(error)(_message(_users_frame(), name, uses), name=error.name) from None
+def _import(missing, following, name, globals=None, locals=None, fromlist=()):
+    """Imports a module: with stand-ins for missing names, and errors that explain them."""
+    is_library = old_names.is_of_library(name)
+    uses = _uses_of(missing, name)
+    is_put_off = _import_at(user_imports.users_frame(), uses) is not None
+    try:
+        module = following(name, globals, locals, fromlist)
+    except ImportError as error:
         if is_put_off:
-            return _imported(module, name, fromlist, uses) if fromlist else module
-        for each in () if is_library else fromlist or ():
-            full_name = f"{name}.{each}"
-            uses = _uses_of(missing, full_name)
-            if uses and not hasattr(module, each):
-                raise ImportError(_message(_users_frame(), full_name, uses), name=name)
-        return module
-
-    return __import__
+            parent = name.rpartition(".")[0]  # its modules that exist are imported
+            module = None if fromlist else _import(missing, following, parent, globals, locals)
+        elif is_library or not uses:
+            raise
+        else:
+            raise type(error)(
+                _message(user_imports.users_frame(), name, uses), name=error.name
+            ) from None
+    if is_put_off:
+        return _imported(module, name, fromlist, uses) if fromlist else module
+    for each in () if is_library else fromlist or ():
+        full_name = f"{name}.{each}"
+        uses = _uses_of(missing, full_name)
+        if uses and not hasattr(module, each):
+            raise ImportError(_message(user_imports.users_frame(), full_name, uses), name=name)
+    return module
 
 
 def _imported(module, name, fromlist, missing):
     """Returns an object with what `from … import` binds: objects of a module or None; stand-ins."""
     found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
     for each in set(fromlist).difference(found):
-        use = _import_at(_users_frame(), _uses_of(missing, f"{name}.{each}"))
+        use = _import_at(user_imports.users_frame(), _uses_of(missing, f"{name}.{each}"))
         if use:
             found[each] = _StandIn(use)
     return types.SimpleNamespace(**found)
@@ -160,20 +139,6 @@ def _imported(module, name, fromlist, missing):
 def _uses_of(missing, name):
     """Returns the uses of a name, or of names in the module with this name."""
     return [each for each in missing if (each.full_name + ".").startswith(name + ".")]
-
-
-def _users_frame():
-    """Returns the frame that uses the missing name; None if this frame is not in user code."""
-    frame = sys._getframe(1)
-    while frame is not None and is_import_or_lookup(frame):
-        frame = frame.f_back
-    return frame if frame is not None and is_users_own(frame.f_globals) else None
-
-
-def is_import_or_lookup(frame):
-    """Returns whether a frame may be between the code that uses a name and the name's lookup."""
-    module = str(frame.f_globals.get("__name__"))
-    return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 
 def _message(frame, full_name, uses):

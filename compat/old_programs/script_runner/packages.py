@@ -10,7 +10,7 @@ from legacy_opt.core.nearest_names import did_you_mean
 
 from .. import old_names
 from ..source_analysis import missing_names, script_modules
-from . import missing_errors
+from . import user_imports
 
 # Packages that need the installed TensorFlow's names.
 _MODERN = (
@@ -59,7 +59,7 @@ def package_to_include(error):
     Args:
       error: an exception. Its causes and contexts are searched, too.
     """
-    from legacy_opt import versions  # not above: see `missing_errors`
+    from legacy_opt import versions  # not above: `legacy-opt doctor` imports this file without TF
 
     if versions.speaks_v1():
         return None
@@ -77,10 +77,11 @@ def package_to_include(error):
 def _package_of(error):
     """Returns the name of the installed package whose code raised an error, or None."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    frames = [frame for frame in frames if not missing_errors.is_import_or_lookup(frame)]
-    if not frames or missing_errors.is_users_own(frames[-1].f_globals):
+    through = user_imports.THROUGH_TENSORFLOW
+    frames = [frame for frame in frames if user_imports.package_of(frame) not in through]
+    if not frames or user_imports.is_users_own(frames[-1].f_globals):
         return None
-    name = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
+    name = user_imports.package_of(frames[-1])
     try:
         _paths(name)
     except ImportError:

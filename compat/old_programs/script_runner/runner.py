@@ -11,8 +11,9 @@ import types
 from importlib.machinery import SourceFileLoader
 
 from ... import special_files
+from ..old_names import module_attributes
 from ..source_analysis import missing_names, script_modules
-from . import missing_errors, packages
+from . import library_names, missing_errors, packages, user_imports
 
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
@@ -37,9 +38,8 @@ def prepare(native=False):
     from legacy_opt import versions
 
     from ..old_names import patching
-    from . import library_names  # imports NumPy
 
-    library_names.install()
+    user_imports.add_hook(library_names.import_with_names)
     patching.patch_tensorflow(native)
     if versions.remapping_crashes():
         versions.turn_remapping_off(_say_that_remapping_is_off)
@@ -48,7 +48,7 @@ def prepare(native=False):
     with missing_names.without_warnings():
         tf.compat.v1.disable_v2_behavior()  # warns that it is deprecated
     tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
-    builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
+    user_imports.add_hook(functools.partial(_import, tf.compat.v1))
     return tf.compat.v1
 
 
@@ -82,29 +82,18 @@ def module_called(name):
     raise ImportError(f"There is no module named {name!r}.")
 
 
-def _importing(import_, v1):
-    """Returns an `__import__` that imports `tf.compat.v1` as `tensorflow` in the user's modules.
-
-    Installed packages import the installed TensorFlow as usual.
-
-    Args:
-      import_: the original `__import__`.
-      v1: `tf.compat.v1`.
-    """
-
-    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        root, *path = name.split(".")
-        if root == "tensorflow" and not level and missing_errors.is_users_own(globals or {}):
-            module = _module(v1, path)
-            if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
-                return module if fromlist else v1
-            if not (fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, tensorflow.python
-                import_(name, globals, locals, fromlist, level)
-                setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
-                return v1
-        return import_(name, globals, locals, fromlist, level)
-
-    return __import__
+def _import(v1, following, name, globals=None, locals=None, fromlist=()):
+    """Imports `tf.compat.v1` as `tensorflow`; see `user_imports.add_hook`."""
+    root, *path = name.split(".")
+    if root == "tensorflow":
+        module = _module(v1, path)
+        if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
+            return module if fromlist else v1
+        if not (fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, tensorflow.python
+            following(name, globals, locals, fromlist)
+            setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
+            return v1
+    return following(name, globals, locals, fromlist)
 
 
 def _module(v1, path):
@@ -147,8 +136,6 @@ def outcome(start):
     except BaseException as error:
         _hide_our_frames(error, set())
         sys.excepthook(type(error), error, error.__traceback__)
-        from . import library_names
-
         advice = library_names.way_out(error)
         if advice:
             print(f"legacy-opt run: {advice}", file=sys.stderr)
@@ -170,20 +157,20 @@ def _hide_our_frames(error, seen):
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    frames = []
-    frame = error.__traceback__
+    first = last = types.SimpleNamespace(tb_next=error.__traceback__)
+    frame = first.tb_next
     while frame is not None:
-        frames.append(frame)
+        if frame.tb_frame.f_code.co_filename not in _OUR_FILES:
+            last.tb_next = frame
+            last = frame
         frame = frame.tb_next
-    kept = [each for each in frames if each.tb_frame.f_code.co_filename not in _OUR_FILES]
-    for each, following in zip(kept, kept[1:] + [None]):
-        each.tb_next = following
-    error.__traceback__ = kept[0] if kept else None
+    last.tb_next = None
+    error.__traceback__ = first.tb_next
     _hide_our_frames(error.__cause__, seen)
     _hide_our_frames(error.__context__, seen)
 
 
 _OUR_FILES = {
     *(each.__code__.co_filename for each in (run_file, missing_errors.install, runpy.run_module)),
-    os.path.join(os.path.dirname(__file__), "library_names.py"),
+    *(library_names.__file__, module_attributes.__file__, user_imports.__file__),
 }

@@ -1,0 +1,69 @@
+"""What the modules of users get when they import TensorFlow and libraries."""
+
+import builtins
+import functools
+import sys
+
+from .. import old_names
+from ..source_analysis import script_modules
+
+THROUGH_IMPORTS = ("importlib", "legacy_opt")
+THROUGH_TENSORFLOW = (*THROUGH_IMPORTS, "tensorflow", "tensorflow_core")
+
+
+def add_hook(hook):
+    """Lets a function handle the imports of TensorFlow and of libraries such as NumPy.
+
+    Installed packages import as usual. A hook that is added later is called earlier. Hooks last
+    until the process ends.
+
+    Args:
+      hook: a function that returns the module. It gets the next hook, or Python's `__import__`, and
+        the first four parameters of `__import__`.
+    """
+    if not isinstance(builtins.__import__, _Importer):
+        builtins.__import__ = _Importer(builtins.__import__)
+    builtins.__import__.first = functools.partial(hook, builtins.__import__.first)
+
+
+class _Importer:
+    """Replaces `builtins.__import__`."""
+
+    def __init__(self, original):
+        self._original = self.first = original
+
+    def __call__(self, name, globals=None, locals=None, fromlist=(), level=0):
+        is_known = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
+        if is_known and not level and is_users_own(globals or {}):
+            return self.first(name, globals, locals, fromlist)
+        return self._original(name, globals, locals, fromlist, level)
+
+
+def is_users_own(names):
+    """Returns whether a module is user code.
+
+    Modules of the standard library, of installed packages and of legacy_opt are not user code.
+
+    Args:
+      names: the globals of the module.
+    """
+    if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
+        return False
+    return "__file__" not in names or script_modules.is_local(names["__file__"])
+
+
+def users_frame(through=THROUGH_TENSORFLOW):
+    """Returns the frame of the user code that imports or looks up a name; None for other code.
+
+    Args:
+      through: the packages whose frames may be between this code and the import or lookup.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and package_of(frame) in through:
+        frame = frame.f_back
+    return frame if frame is not None and is_users_own(frame.f_globals) else None
+
+
+def package_of(frame):
+    """Returns the name of the top-level package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
