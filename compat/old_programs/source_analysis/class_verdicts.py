@@ -26,7 +26,7 @@ class Classes:
     """The optimizer classes that the audited files define.
 
     Args:
-      names: the `Names` of the audited files.
+      names: the `NameResolver` of the audited files.
     """
 
     def __init__(self, names):
@@ -98,8 +98,8 @@ class Classes:
                 if ancestry is not None:
                     return ancestry
         for expression in node.bases:
-            is_likely = bool(methods & _METHODS) or name_verdicts.is_optimizers_name(node.name)
-            if self.guess(expression, outer, is_likely):
+            is_likely = methods & _METHODS or name_verdicts.OPTIMIZER.search(node.name)
+            if self.guess(expression, outer, bool(is_likely)):
                 return _Ancestry(expression, _UNKNOWN_BASE, methods, "")
         return None
 
@@ -114,7 +114,7 @@ class Classes:
         """
         if not self._is_known_at_run_time_only(base, scope):
             return None
-        is_likely = is_likely or name_verdicts.mention_optimizers(_words(base))
+        is_likely = is_likely or any("optimizer" in word.lower() for word in _words(base))
         return _UNKNOWN_BASE if is_likely else None
 
     def _ancestry_through(self, base, expression, methods):

@@ -12,8 +12,8 @@ import ast
 from . import name_verdicts
 from .instances import Instances, argument
 from .name_verdicts import CHANGE, DECAY_RACE, WITH_DECAY, Verdict
-from .scopes import Names
-from .uses_of_missing_names import Finder
+from .scopes import NameResolver
+from .uses_of_missing_names import MissingUses
 
 _POSITION = 8  # of decay_var_list among the arguments of `minimize`
 _ADVICE = (
@@ -32,7 +32,7 @@ def verdicts(call, scope, names, classes):
     Args:
       call: the expression.
       scope: the `Scope` of the expression.
-      names: the `Names` of the audited code.
+      names: the `NameResolver` of the audited code.
       classes: the `Classes` of the audited code.
     """
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
@@ -54,10 +54,8 @@ def races(modules):
         verdict = name_verdicts.verdict(name)
         return verdict is not None and verdict.advice == DECAY_RACE
 
-    names = Names(list(modules))
+    names = NameResolver(list(modules))
     for module in modules:
-        finder = Finder(module, names, is_original)
-        finder.visit(module.source.tree)
-        for use in finder.uses:
+        for use in MissingUses(module, names, is_original).uses:
             if not use.imported:
                 yield module.source.place(use.node.lineno)

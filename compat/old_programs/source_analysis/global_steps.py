@@ -20,7 +20,7 @@ import ast
 
 from .instances import Instances, argument
 from .name_verdicts import CHANGE, Verdict, is_tensorflow
-from .scopes import Names, alternatives, last_name
+from .scopes import NameResolver, alternatives, last_name
 
 RACE = (
     "Nothing orders this increment of the global step after the values that are computed from the "
@@ -44,7 +44,7 @@ def verdicts(module, names, classes):
 
     Args:
       module: a `Module`.
-      names: the `Names` of the audited code.
+      names: the `NameResolver` of the audited code.
       classes: the `Classes` of the audited code.
     """
     for scope, nodes in _nodes_by_scope(module):
@@ -70,7 +70,7 @@ def races(modules):
       modules: a list of `Module`.
     """
     modules = list(modules)
-    names = Names(modules)
+    names = NameResolver(modules)
     for module in modules:
         for call in _racing_increments(module, names):
             yield module.source.place(call.lineno)

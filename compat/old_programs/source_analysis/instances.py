@@ -14,7 +14,7 @@ class Instances:
     """Finds instances of some classes of legacy_opt, and of the classes that they replace.
 
     Args:
-      names: the `Names` of the audited code.
+      names: the `NameResolver` of the audited code.
       classes: the `Classes` of the audited code.
       wanted: the full names of the classes of legacy_opt. A function that returns classes, such as
         `legacy_opt.extend_with_decoupled_weight_decay`, stands for these classes.

@@ -1,7 +1,7 @@
 """Finds missing TensorFlow names that a script uses, without running the script.
 
 A meaning of a name is an object to which the name may refer: a definition in the script, a string,
-or an imported object, which is represented by its full dotted name (`scopes.Names.resolve`).
+or an imported object, which is represented by its full dotted name (`scopes.NameResolver.resolve`).
 """
 
 import ast
@@ -19,7 +19,7 @@ from ... import plain_text
 from .. import old_names
 from ..old_names import libraries
 from . import scopes
-from .uses_of_missing_names import Finder
+from .uses_of_missing_names import MissingUses
 
 
 class Missing(NamedTuple):
@@ -66,7 +66,7 @@ def find(reached_nodes, tensorflow):
     Returns:
       A list of `Missing`, sorted.
     """
-    names = scopes.Names(list(reached_nodes))
+    names = scopes.NameResolver(list(reached_nodes))
 
     @functools.lru_cache(maxsize=None)
     def is_missing(name):
@@ -74,29 +74,27 @@ def find(reached_nodes, tensorflow):
             return _is_missing_in_library(name)
         return look_up(name, tensorflow)[1] is not None
 
-    finders = [Finder(module, names, is_missing) for module in reached_nodes]
     with without_warnings():
-        for finder in finders:
-            finder.visit(finder.module.source.tree)
-    expected = set().union(*(finder.expected for finder in finders))
+        found = [MissingUses(module, names, is_missing) for module in reached_nodes]
+    expected = set().union(*(each.expected for each in found))
     used = {  # names that every run uses, imported or not
         name
-        for finder in finders
-        for use in finder.uses
-        if not (use.imported or use.guards) and use.node in reached_nodes[finder.module]
+        for each in found
+        for use in each.uses
+        if not (use.imported or use.guards) and use.node in reached_nodes[each.module]
         for name in (use.name, *use.owners)
     }
     missing_by_place = {}
-    for finder in finders:
-        for use in finder.uses:
+    for each in found:
+        for use in each.uses:
             is_name = isinstance(use.node, ast.Name)  # its import is reported
             if not (is_name or use.guards or expected.intersection(use.owners)):
-                reached = reached_nodes[finder.module]
+                reached = reached_nodes[each.module]
                 is_certain = use.name in used if _binds(use) else use.node in reached
-                missing = _missing(use, finder.module, is_certain)
+                missing = _missing(use, each.module, is_certain)
                 place = missing[:3]  # path, line and name
                 known = missing_by_place.setdefault(place, missing)
-                missing_by_place[place] = max(missing, known, key=lambda each: each.is_certain)
+                missing_by_place[place] = max(missing, known, key=lambda one: one.is_certain)
     return sorted(missing_by_place.values())
 
 

@@ -49,7 +49,7 @@ _HOMES = re.compile(
     r"tf\.train\.|tf\.contrib\.(opt|optimizer_v2|tpu|mixed_precision)\.|tfa\.optimizers\.|"
     r"tensor2tensor\.|(optimization|lamb_optimizer)\."
 )
-_OPTIMIZER = re.compile(r"Optimizer(V\d)?$")
+OPTIMIZER = re.compile(r"Optimizer(V\d)?$")
 # Modules of packages that legacy-opt does not know.
 _OPTIMIZERS = re.compile(r"(^|[._])optim(izers?|ization)?$")
 _OTHER_FRAMEWORKS = ("flax", "jax", "optax", "scipy", "tf", "torch")
@@ -85,7 +85,8 @@ _SLIM = re.compile(
 _SLIM_HELPERS = ("create_train_op", "optimize_loss", "adaptive_clipping_fn", "OPTIMIZER_CLS_NAMES")
 _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of legacy_opt.compat
 
-_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
+# Premade Estimators accept the name of an optimizer.
+CANNED_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
 _REPLACEMENTS = {fate.now for fate in old_names.FATES.values()}
@@ -122,7 +123,7 @@ def verdict(name):
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
-        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _REPLACEMENTS
+        is_ours = OPTIMIZER.search(last) or last in _CONVERTERS or name in _REPLACEMENTS
         return Verdict(STAYS, name, None, "") if is_ours else None
     keras = _KERAS.match(name)
     if keras:
@@ -240,7 +241,7 @@ def _unknown_verdict(public, entry):
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
-    if not module or not (_OPTIMIZER.search(last) or _is_in_a_module_of_optimizers(module, last)):
+    if not module or not (OPTIMIZER.search(last) or _is_in_a_module_of_optimizers(module, last)):
         return None
     if module == "tf.train":
         advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
@@ -271,24 +272,9 @@ def verdict_on_own_function(name):
     return None if judgement is None or judgement.is_guess else judgement
 
 
-def mention_optimizers(words):
-    """Returns whether one of the `words` contains "optimizer"."""
-    return any("optimizer" in word.lower() for word in words)
-
-
-def is_optimizers_name(name):
-    """Returns whether a class with this name is likely to be an optimizer."""
-    return bool(_OPTIMIZER.search(name))
-
-
 def is_tensorflow(name):
-    """Returns whether a result of `Names.resolve` is a full name of TensorFlow or Keras."""
+    """Returns whether a result of `NameResolver.resolve` is a full name of TensorFlow or Keras."""
     return isinstance(name, str) and name.partition(".")[0] in ("tensorflow", "keras")
-
-
-def is_canned_estimator(name):
-    """Returns whether a name is a premade Estimator, which accepts an optimizer's name."""
-    return bool(_ESTIMATOR.match(name))
 
 
 def replacement_of_class(name):
@@ -318,7 +304,7 @@ def verdict_on_unrelated_class(name, modules):
         status = MANUAL if fate.kind == old_names.NOBODYS else CHANGE
         if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
             return Verdict(status, old, fate.now, fate.advice)
-        if _OPTIMIZER.search(name) and not old.startswith("tfa."):
+        if OPTIMIZER.search(name) and not old.startswith("tfa."):
             advice = f"It may be a copy of {old}. {fate.advice}".rstrip()
             return Verdict(status, old, fate.now, advice, is_guess=True)
     return None
@@ -343,7 +329,7 @@ def verdict_on_key(key, callee):
         if key in KEYS:
             return Verdict(STAYS, name, None, f"It means {_CLASSES_OF_KEYS[key]}.")
         return Verdict(MANUAL, name, None, f"It is not one of {', '.join(KEYS)}.")
-    if _ESTIMATOR.match(callee):
+    if CANNED_ESTIMATOR.match(callee):
         public = ESTIMATOR + callee[len("tensorflow.estimator") :]
         return Verdict(CHANGE, name, public, "TensorFlow 2's tf.estimator makes a Keras optimizer.")
     if re.search(r"(^|\.)(compile|optimizers\.get)$", callee):

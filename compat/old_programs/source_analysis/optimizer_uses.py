@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional
 from . import decay_var_lists, global_steps, name_verdicts, removed_names, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
-from .scopes import Definition, Module, Names, Text, last_name, text_of, with_defaults
+from .scopes import Definition, Module, NameResolver, Text, last_name, text_of, with_defaults
 
 _MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
@@ -77,11 +77,11 @@ def audit(paths):
             uses.append(_unreadable(error))
         except RecursionError:
             uses.append(_too_deep(path))
-    names = Names(modules)
+    names = NameResolver(modules)
     classes = Classes(names)
     for module in modules:
         try:
-            uses += _Finder(module, names, classes).uses()
+            uses += _OptimizerUses(module, names, classes).uses()
         except RecursionError:
             uses.append(_too_deep(module.source.path))
     order = {path: index for index, path in enumerate(files)}
@@ -105,7 +105,7 @@ def _sort_key(use, order):
     return index, cell_number, use.line, use.column
 
 
-class _Finder(ast.NodeVisitor):
+class _OptimizerUses(ast.NodeVisitor):
     """Finds the uses in a module."""
 
     def __init__(self, module, names, classes):
@@ -267,7 +267,7 @@ class _Finder(ast.NodeVisitor):
         if position is not None and position < len(node.args):
             self._report_key(node.args[position], callee or last)
         # The position of the argument `optimizer` differs between the Estimators.
-        if callee and name_verdicts.is_canned_estimator(callee):
+        if callee and name_verdicts.CANNED_ESTIMATOR.match(callee):
             for argument in node.args:
                 self._report_key(argument, callee)
         for keyword in node.keywords:

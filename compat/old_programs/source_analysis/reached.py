@@ -49,11 +49,6 @@ class _Reached(ast.NodeVisitor):
             if _may_leave(statement):
                 return
 
-    def _skip(self, node):
-        """Skips a node of which a run may evaluate only a part, or nothing."""
-
-    visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _skip
-
     def visit_Module(self, node):
         self._block(node.body)
 
@@ -70,39 +65,34 @@ class _Reached(ast.NodeVisitor):
     def visit_Lambda(self, node):
         self._visit_all(node.args.defaults + [each for each in node.args.kw_defaults if each])
 
-    def visit_AnnAssign(self, node):  # annotations may be evaluated later, or never
-        self._visit_all([node.value] if node.value else [])
-
     def visit_If(self, node):
         self.visit(node.test)
         if self._is_main and _is_main_guard(node.test):
             self._block(node.body)
 
-    def visit_IfExp(self, node: Any):
-        self.visit(node.test)
-
-    visit_While = visit_IfExp
-
-    def visit_For(self, node):
-        self.visit(node.iter)
-
-    def visit_Match(self, node):
-        self.visit(node.subject)
-
-    def visit_BoolOp(self, node):
-        self.visit(node.values[0])
-
-    def visit_Compare(self, node):
-        self._visit_all([node.left, node.comparators[0]])
-
     def visit_With(self, node):
         self._visit_all(node.items)
         self._block(node.body)
 
-    def visit_ListComp(self, node: Any):
-        self.visit(node.generators[0].iter)
+    def generic_visit(self, node):
+        parts = _EVALUATED.get(type(node).__name__, ast.iter_child_nodes)
+        self._visit_all(parts(node))
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+# What is always evaluated of a node: nothing, or only these parts.
+_EVALUATED = {
+    **dict.fromkeys(("Try", "TryStar", "Assert", "TypeAlias"), lambda node: []),
+    **dict.fromkeys(("IfExp", "While"), lambda node: [node.test]),
+    **dict.fromkeys(
+        ("ListComp", "SetComp", "DictComp", "GeneratorExp"), lambda node: [node.generators[0].iter]
+    ),
+    # Annotations may be evaluated later, or never.
+    "AnnAssign": lambda node: [node.value] if node.value else [],
+    "BoolOp": lambda node: [node.values[0]],
+    "Compare": lambda node: [node.left, node.comparators[0]],
+    "For": lambda node: [node.iter],
+    "Match": lambda node: [node.subject],
+}
 
 
 def always_leaves(statement):

@@ -12,13 +12,12 @@ def verdicts(module, names):
 
     Args:
       module: a `scopes.Module`.
-      names: the `scopes.Names` of all audited modules.
+      names: the `scopes.NameResolver` of all audited modules.
     """
-    finder = _Finder(module, names, old_names.is_removed)
-    finder.visit(module.source.tree)
-    for use in finder.uses:
+    found = _RemovedUses(module, names, old_names.is_removed)
+    for use in found.uses:
         verdict = verdict_on_removed(use.name)
-        guards = use.guards or next(filter(None, map(finder.expected.get, use.owners)), ())
+        guards = use.guards or next(filter(None, map(found.expected.get, use.owners)), ())
         if guards:
             verdict = Verdict(STAYS, verdict.name, None, _advice_on_guarded(use, verdict, guards))
         node = use.node
@@ -36,7 +35,7 @@ def _advice_on_guarded(use, verdict, guards):
     return (advice + more).rstrip()
 
 
-class _Finder(uses_of_missing_names.Finder):
+class _RemovedUses(uses_of_missing_names.MissingUses):
     """Also finds uses through calls."""
 
     def visit_Call(self, node):

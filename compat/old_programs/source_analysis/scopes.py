@@ -285,7 +285,7 @@ def alternatives(node):
     return node.values if isinstance(node, ast.BoolOp) else []
 
 
-class Names:
+class NameResolver:
     """Resolves names over several modules."""
 
     def __init__(self, modules):

@@ -42,12 +42,12 @@ class MissingUse(NamedTuple):
     guards: tuple
 
 
-class Finder(ast.NodeVisitor):
-    """Collects the uses of missing names in a module, when it visits the module's syntax tree.
+class MissingUses(ast.NodeVisitor):
+    """Visits the syntax tree of a module, and collects the uses of missing names.
 
     Args:
       module: a `scopes.Module`.
-      names: the `scopes.Names` of all modules.
+      names: the `scopes.NameResolver` of all modules.
       is_missing: a function from a full dotted name, of TensorFlow or a library in `old_names`, to
         whether the name is missing.
 
@@ -64,6 +64,7 @@ class Finder(ast.NodeVisitor):
         # The names that are checked by the guards around the visited node; "" means any name.
         self._guarded = []
         self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
+        self.visit(module.source.tree)
 
     def visit(self, node):
         outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
