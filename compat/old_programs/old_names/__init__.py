@@ -143,8 +143,8 @@ def is_removed(name):
         return entry is not None
     if not entry.name.startswith("tf."):
         return False
-    is_of_contrib = (entry.name + ".").startswith("tf.contrib.")
-    return entry.fate.now is None or _is_moved(entry) or is_of_contrib
+    is_contribs = f"{entry.name}.".startswith("tf.contrib.")
+    return is_contribs or entry.fate.now is None or _is_moved(entry)
 
 
 def _is_moved(found):
@@ -221,8 +221,9 @@ def new_name(name, found):
 def is_added(old):
     """Returns whether `patch_tensorflow` adds a name of the table where TensorFlow lacks it."""
     fate = FATES[old]
-    is_asked = fate.kind == OURS or old in MOVED or is_of_contrib(old)
-    return old.startswith("tf.") and is_asked and "(" not in (fate.now or "(") and fate.is_here
+    if not (fate.now and old.startswith("tf.")) or "(" in fate.now:  # an expression is no object
+        return False
+    return fate.is_here and (fate.kind == OURS or old in MOVED or is_of_contrib(old))
 
 
 def is_of_contrib(name):
