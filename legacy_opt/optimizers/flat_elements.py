@@ -1,4 +1,4 @@
-"""Slots of which an update uses single elements: AdagradDecay's counts of decays."""
+"""The slots of AdagradDecay's counts of decays; see `core.count_layout`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Iterable, List, NamedTuple, Optional
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.slots import RowSlot, Slot, as_column
 from legacy_opt.core.types import DTypeLike, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import Update
@@ -89,7 +90,7 @@ class FlatElement(Slot):
       shared: in a dense update of a part, the count that the parts share; else None.
     """
 
-    is_flat_element = True
+    count_kind = CountLayout.V1
 
     def __init__(
         self,
@@ -168,3 +169,5 @@ class FlatElement(Slot):
 
 class FlatElementOfRows(FlatElement, RowSlot):
     """One value per row, with the same `read` and `add` as `FlatElement`."""
+
+    count_kind = CountLayout.V2

@@ -32,6 +32,7 @@ from legacy_opt.programs.program import (
     Input,
     Program,
     UnsupportedError,
+    level_in_program,
 )
 from legacy_opt.programs.scalars import Given
 from legacy_opt.programs.trace import Results, trace
@@ -214,7 +215,7 @@ class Formulas:
         layouts = self.slot_layouts(variable)
         slots = []
         for name, layout in layouts.items():
-            level, slot_dtype = level_of(layout, variable, by_rows), layout.dtype or dtype
+            level, slot_dtype = level_of_slot(layout, variable, by_rows), layout.dtype or dtype
             slots.append(Input(name, level, slot_dtype.name, is_slot=True))
         scalars = self.scalar_inputs(dtype)
         for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
@@ -295,7 +296,7 @@ def _shape(variable: Variable, by_rows: bool) -> Optional[List[Optional[int]]]:
     return [None, *shape.as_list()[1:]] if by_rows else shape.as_list()
 
 
-def level_of(layout: Any, variable: Any, by_rows: bool) -> str:
+def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
     """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
 
     Args:
@@ -306,14 +307,15 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> str:
     Raises:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
-    if getattr(layout, "is_flat_element", False):
+    count_kind = getattr(layout, "count_kind", None)
+    if count_kind is not None:
         # In a dense update, the partitions share an element of the first partition. Kernels cannot.
         if not by_rows and versions.part_of(variable) is not None:
             raise UnsupportedError(
                 f"kernels do not support {type(layout).__name__} for a partition"
                 " with a dense gradient"
             )
-        return ROW if by_rows else SCALAR
+        return level_in_program(count_kind, by_rows)
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
     rank = variable.shape.rank
     if isinstance(layout, TensorSlot) and not by_rows and rank is not None:

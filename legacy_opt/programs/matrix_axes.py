@@ -33,7 +33,7 @@ def axes_of(level: str, rank: int) -> Tuple[int, ...]:
     }[level]
 
 
-def level_of(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
+def level_with(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
     """Returns the level of a tensor with these axes; None if no level has them.
 
     Args:

@@ -18,6 +18,7 @@ from typing import (
     Tuple,
 )
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.programs.operations import SUMS
 
 # The level of a value: whether there is one value per update, per row of a sparse gradient, or per
@@ -246,6 +247,13 @@ def joined_level(levels: Sequence[str]) -> Optional[str]:
     if ROW in found and found.intersection(OF_MATRICES):
         return None
     return highest(found)
+
+
+def level_in_program(layout: str, by_rows: bool) -> str:
+    """Returns the level at which a program reads a slot with a level, or with counts of a kind."""
+    if layout in CountLayout.KINDS:
+        return ROW if by_rows else SCALAR
+    return layout
 
 
 def check(program: Program, slots: Iterable[Input]) -> None:

@@ -299,7 +299,7 @@ class _MatrixReader(_Reader):
     def level(self, tensor: Tensor, levels: Sequence[str]) -> Any:
         axes = matrix_axes.broadcast(map(self._axes_of, _operands(tensor)))
         self._axes[self._key(tensor)] = axes
-        return matrix_axes.level_of(axes, self._rank, levels)
+        return matrix_axes.level_with(axes, self._rank, levels)
 
     def level_of_sum(self, tensor: Tensor, level: str) -> Any:
         operation = tensor.op
@@ -312,7 +312,7 @@ class _MatrixReader(_Reader):
         keeps_dims = operation.get_attr("keep_dims")
         axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
-        result = matrix_axes.level_of(axes, self._rank, [MATRIX])
+        result = matrix_axes.level_with(axes, self._rank, [MATRIX])
         kept = set(axes) - {None}
         if level == ELEMENT and not kept:
             return SCALAR

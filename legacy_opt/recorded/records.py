@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from legacy_opt.core.count_layout import CountLayout
+
 # Pickled records may name Change and Node here.
 from legacy_opt.programs.program import (  # noqa: F401
     ELEMENT,
@@ -16,14 +18,13 @@ from legacy_opt.programs.program import (  # noqa: F401
     Input,
     Node,
     Program,
+    level_in_program,
 )
 
 FORMAT, VERSION = "legacy-opt rule", 2
 
-# How a slot is stored. The names of levels mean one value each; FLAT slots have the variable's
-# shape, and FLAT_ROW slots one value per row, but a dense update uses only the first element.
-FLAT, FLAT_ROW = "flat", "flat_row"
-LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, FLAT, FLAT_ROW)
+# How a slot is stored: with one value for each row, element, …; or as AdagradDecay's counts.
+LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, *CountLayout.KINDS)
 # How the rows of a sparse gradient count in the global norm by which gradients are clipped.
 ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
 CLIP_NORM = "clip_norm"
@@ -205,16 +206,9 @@ class Record(NamedTuple):
         return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
 
 
-def level_of(layout: str, by_rows: bool) -> str:
-    """Returns the level at which a program reads a slot of a layout."""
-    if layout in (FLAT, FLAT_ROW):
-        return ROW if by_rows else SCALAR
-    return layout
-
-
 def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
     """Returns the slots of a group as inputs of a program; see `native.compiler.emit`."""
     return [
-        Input(name, level_of(slot.layout, by_rows), slot.dtype, is_slot=True)
+        Input(name, level_in_program(slot.layout, by_rows), slot.dtype, is_slot=True)
         for name, slot in slots.items()
     ]

@@ -15,7 +15,7 @@ from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.programs.program import Function, Node, Program
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
-from legacy_opt.recorded.records import Group, Record, Scalar, Slot, level_of, slot_inputs
+from legacy_opt.recorded.records import Group, Record, Scalar, Slot, level_in_program, slot_inputs
 from tests.tools import rules
 
 v1 = tf.compat.v1
@@ -49,7 +49,7 @@ def input_(kind, name, level):
 def unusual_record(layout, by_rows=False, copies=1, slot="r"):
     """Returns a record with a slot that nothing needs, and several nodes for one scalar."""
     nodes = [input_("tensor", "gradient", "element"), input_("tensor", "value", "element")]
-    nodes += [input_("slot", slot, level_of(layout, by_rows))]
+    nodes += [input_("slot", slot, level_in_program(layout, by_rows))]
     nodes += [input_("scalar", "rate", "scalar")] * copies
     nodes += [Node("Mul", "float32", nodes[2].level, (2, 3))]  # nothing reads it
     nodes += [Node("AddN", "float32", "scalar", tuple(range(3, 3 + copies)))]

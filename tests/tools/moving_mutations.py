@@ -50,9 +50,9 @@ MOVING = (
     ),
     (
         "decay counts are read from the first element of each row",
-        "change_layout",
-        "flat = counts.reshape(-1)",
-        "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
+        "_reshaped",
+        "counts.reshape(-1)[:rows]",
+        "counts.reshape(-1)[:: counts.size // max(len(counts), 1)][:rows]",
         ("tests/checkpoints/test_v1_checkpoints_models.py", "-k", "counts_of_adagrad_decay"),
     ),
     (

@@ -10,6 +10,7 @@ import itertools
 import re
 from typing import NamedTuple
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.optimizers import catalogue
@@ -18,8 +19,8 @@ from legacy_opt.optimizers.adam_base import AdamBase
 from ...plain_text import counted
 
 # A form describes the shape and dtype of a slot. A slot may have several forms: the counts of a
-# vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
-LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
+# vector are of both kinds of `count_layout`.
+LIKE_VARIABLE, SCALAR = "like the variable", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
 _NUMBER = re.compile(r"_\d+$")
@@ -107,9 +108,11 @@ _NAMED = (
     _signature("Ftrl", "Ftrl", "accum linear"),
     _signature("ProximalAdagrad", "ProximalAdagrad", "accumulator"),
     _signature("AdagradDA", "AdagradDA", "gradient_accumulator gradient_squared_accumulator"),
-    _signature("AdagradDecay, V1 layout", "AdagradDecay", _DECAY, accumulator_decay_power=COUNTS),
-    _signature(
-        "AdagradDecay, V2 layout", "AdagradDecay", _DECAY, accumulator_decay_power=ROW_COUNTS
+    *(
+        _signature(
+            f"AdagradDecay, {v} layout", "AdagradDecay", _DECAY, accumulator_decay_power=kind
+        )
+        for v, kind in CountLayout.NAMES.items()
     ),
     _signature("AdamAsync", "AdamAsync", _ASYNC, beta1_power=SCALAR, beta2_power=SCALAR),
     _signature("AdamW", "AdamW", "m v", 2),
@@ -166,7 +169,7 @@ def layout(variable, slots):
 def _forms(variable, slot):
     whole = variable.shape
     if is_integer(slot.dtype):
-        shapes = {COUNTS: whole, ROW_COUNTS: whole and whole[:1]}
+        shapes = CountLayout.shapes(whole)
     else:
         shapes = {LIKE_VARIABLE: whole, SCALAR: ()}
         if len(whole or ()) > 1:

@@ -4,19 +4,17 @@ import collections
 import functools
 from typing import Any, Callable, NamedTuple, Optional
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 
 from ... import plain_text
 from .. import checkpoint_contents
-from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
+from ..checkpoint_contents import deeprec_embeddings
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files import CheckpointError, CheckpointWriter
 from ..checkpoint_files.reader import nbytes_of
 from .report import Report, Transfer, first_and_last
-
-# The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
-V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 
 class Move(NamedTuple):
@@ -136,7 +134,7 @@ def to_saver(checkpoint, name_map=None):
             is_of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
             if target is not None and (is_of_one_part or slot.item.kind == OF_EACH_PART):
                 raise _cannot_be_joined(checkpoint, slot.item.name, variable.item.name)
-            if slot.role == adagrad_decay_counts.SLOT:
+            if slot.role == CountLayout.SLOT:
                 moves.append(_move_counts(slot.item, target))
             else:
                 moves.append(_move(slot.item, target))
@@ -179,7 +177,8 @@ def _move_counts(item, target):
     if not parts or not item.shape:
         return _move(item, target)
     note = plain_text.counted(len(parts), "part")
-    join = functools.partial(adagrad_decay_counts.converted, parts=parts, shape=item.shape)
+    counts = CountLayout(item.shape, parts)
+    join = functools.partial(counts.converted, to=CountLayout.whole(item.shape))
     return Move(target, item.shape, item.dtype, item.stored, note, join)
 
 
@@ -226,7 +225,7 @@ def refuse_unconvertible(checkpoint, contents):
 
 
 def to_decay_layout(checkpoint, layout):
-    """Returns the moves to a copy in which AdagradDecay's counts have V1_LAYOUT or V2_LAYOUT.
+    """Returns the moves to a copy in which AdagradDecay's counts have the layout "V1" or "V2".
 
     Raises:
       CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
@@ -237,7 +236,7 @@ def to_decay_layout(checkpoint, layout):
     moves = {}
     for variable in contents.variables:
         for slot in variable.slots:
-            if slot.role != adagrad_decay_counts.SLOT:
+            if slot.role != CountLayout.SLOT:
                 continue
             if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
                 raise CheckpointError(
@@ -254,19 +253,11 @@ def to_decay_layout(checkpoint, layout):
 
 
 def _in_layout(variable, slot, layout):
-    new_shape = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
-    if slot.shape == new_shape:
-        return _move(slot, slot.name)
+    old = CountLayout(slot.shape, slot.stored.parts)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
-    old_parts = slot.stored.parts
-    if layout == V1_LAYOUT:
-        new_parts = variable.stored.parts if old_parts else ()
-    else:
-        new_parts = tuple((shape[:1], offset[:1]) for shape, offset in old_parts)
-        if len(set(new_parts)) < len(new_parts):  # parts with the same rows have the same counts
-            new_parts = ()
-    note = f"counts in layout {layout}"
-    make = functools.partial(
-        adagrad_decay_counts.converted, parts=old_parts, shape=new_shape, new_parts=new_parts
-    )
-    return Move(slot.name, new_shape, slot.dtype, slot.stored, note, make, new_parts)
+    parts = (variable if layout == "V1" else slot).stored.parts if old.parts else ()
+    new = CountLayout.of(CountLayout.NAMES[layout], variable.shape, parts)
+    if slot.shape == new.shape:
+        return _move(slot, slot.name)
+    note, make = f"counts in layout {layout}", functools.partial(old.converted, to=new)
+    return Move(slot.name, new.shape, slot.dtype, slot.stored, note, make, new.parts)

@@ -5,10 +5,11 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.core.count_layout import CountLayout
+
 from ...in_keras import beta_powers
 from ...in_keras.v1_optimizers import graph_names, owned_state
 from .. import user_objects
-from ..checkpoint_contents import adagrad_decay_counts
 from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
 from ..checkpoint_files import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED
@@ -178,7 +179,7 @@ class _State:
             used_keys.add(key)
             info = self._checkpoint.tensors[key]
             # The shape of AdagradDecay's counts depends on their layout, except the first axis.
-            axes = 1 if slot_name == adagrad_decay_counts.SLOT else None
+            axes = 1 if slot_name == CountLayout.SLOT else None
             if info.dtype != tensor.dtype or info.shape[:axes] != tensor.shape[:axes]:
                 why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
                 self._leave(label, key, why)
@@ -241,5 +242,6 @@ def _in_shape(move, shape):
     if move.shape == shape:
         return move
     note = "counts in the other layout of AdagradDecay"
-    make = functools.partial(adagrad_decay_counts.change_layout, shape=shape)
+    old, new = map(CountLayout.whole, (move.shape, shape))
+    make = functools.partial(old.converted, to=new)
     return move._replace(shape=shape, note=note, make=make)

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 
 from ... import plain_text
-from ..checkpoint_contents import adagrad_decay_counts, partitions
+from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
@@ -47,7 +48,11 @@ class Match(NamedTuple):
 
     @property
     def _is_counts(self):
-        return self.tensor.slot == adagrad_decay_counts.SLOT
+        return self.tensor.slot == CountLayout.SLOT
+
+    @property
+    def _stored_counts(self):
+        return CountLayout(self.stored.shape or (), self.stored.parts)
 
     def verify(self, checkpoint):
         """Raises the errors of `read`. Reads the value only if success depends on the value."""
@@ -67,7 +72,7 @@ class Match(NamedTuple):
         """
         value = self.stored.read(checkpoint)
         if self._is_counts:
-            value = adagrad_decay_counts.converted(value, self.stored.parts, self.tensor.shape)
+            value = self._stored_counts.converted(value, CountLayout.whole(self.tensor.shape))
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
@@ -81,8 +86,7 @@ class Match(NamedTuple):
         stored = self.stored
         value = _cast(value, stored.dtype.as_numpy_dtype)
         if self._is_counts:
-            rows = adagrad_decay_counts.rows_of(value)
-            value = adagrad_decay_counts.from_rows(rows, stored.shape, stored.parts)
+            value = CountLayout.whole(self.tensor.shape).converted(value, self._stored_counts)
         return stored.split(value)
 
 
@@ -236,8 +240,8 @@ def _find(tensor, scopes, names, variable_shape):
     if len(dtypes) > 1 and not all(getattr(dtype, "is_integer", False) for dtype in dtypes):
         why = f"{name!r} is {stored.dtype.name} in the checkpoint"
         return Misfit(tensor, why, stored.names)
-    is_counts = tensor.slot == adagrad_decay_counts.SLOT
-    shapes = (variable_shape, variable_shape[:1]) if is_counts else (tensor.shape,)
+    is_counts = tensor.slot == CountLayout.SLOT
+    shapes = CountLayout.shapes(variable_shape).values() if is_counts else (tensor.shape,)
     for shape in shapes:
         fitting = stored.in_shape(shape)
         if fitting is not None:

@@ -12,14 +12,15 @@ from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays.interpreter import stored_shape
-from legacy_opt.recorded.records import FLAT, FLAT_ROW, Slot
+from legacy_opt.recorded.records import Slot
 
 from ... import arrays
 from ...arrays import slices
-from ..checkpoint_contents import adagrad_decay_counts, partitions
+from ..checkpoint_contents import partitions
 from ..checkpoint_files.errors import CheckpointError
 
 STEP = state_files.GLOBAL_STEP
@@ -51,8 +52,8 @@ class Item(NamedTuple):
       pieces: the `Piece` objects.
       stored_shape: its shape in the checkpoint, if all pieces are joined. It differs from `shape`
         if the checkpoint has AdagradDecay's counts in the other layout.
-      counts: for AdagradDecay's counts, the parts (shape, offset) that count for themselves; for
-        other arrays None.
+      counts: the layout of AdagradDecay's counts in the checkpoint, if it is not that of the state
+        file; else None.
     """
 
     key: str
@@ -60,14 +61,7 @@ class Item(NamedTuple):
     shape: Tuple[int, ...]
     pieces: Tuple[Piece, ...]
     stored_shape: Tuple[int, ...]
-    counts: Optional[tuple] = None
-
-    @property
-    def _moves_counts(self):
-        """Whether the checkpoint has counts in another layout than the state file."""
-        if self.counts is None:
-            return False
-        return len(self.counts) > 1 or self.stored_shape != self.shape
+    counts: Optional[CountLayout] = None
 
     def read(self, checkpoint):
         """Reads the array.
@@ -76,10 +70,10 @@ class Item(NamedTuple):
           CheckpointError: the data are damaged, or parts that are the same rows differ.
         """
         value = self._joined(checkpoint)
-        if not self._moves_counts:
+        if self.counts is None:
             return value
         try:
-            return adagrad_decay_counts.converted(value, self.counts, self.shape)
+            return self.counts.converted(value, CountLayout.whole(self.shape))
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
 
@@ -99,10 +93,8 @@ class Item(NamedTuple):
 
     def split(self, value):
         """Yields (tensor, array) for each piece. This is the inverse of `read`."""
-        if self._moves_counts:
-            value = adagrad_decay_counts.rows_of(value)
-            if self.stored_shape != value.shape:
-                value = adagrad_decay_counts.from_rows(value, self.stored_shape, self.counts)
+        if self.counts is not None:
+            value = CountLayout.whole(self.shape).converted(value, self.counts)
         for piece in self.pieces:
             yield piece.tensor, value[slices(piece.shape, piece.offset)]
 
@@ -312,12 +304,14 @@ class _Planner:
         shape_of_variable = self._tensors[name].shape
         shape = stored = stored_shape(slot.layout, shape_of_variable)
         allowed, counts = {shape}, None
-        if slot.layout in (FLAT, FLAT_ROW) and len(pieces) == 1:
-            allowed, stored = {shape_of_variable, shape_of_variable[:1]}, pieces[0].shape
-            parts = self._tensors[pieces[0].tensor].parts
-            counts = parts or (arrays.whole(stored),)
-        elif slot.layout in (FLAT, FLAT_ROW):
-            counts = tuple((piece.shape, piece.offset) for piece in pieces)
+        if slot.layout in CountLayout.KINDS:
+            parts = tuple((piece.shape, piece.offset) for piece in pieces)
+            if len(pieces) == 1:
+                allowed = set(CountLayout.shapes(shape_of_variable).values())
+                stored = pieces[0].shape
+                parts = self._tensors[pieces[0].tensor].parts or parts
+            layout = CountLayout(stored, parts)
+            counts = None if layout == CountLayout.whole(shape) else layout
         for piece in pieces:
             info = self._tensors[piece.tensor]
             fits = info.dtype == slot.dtype and info.shape == piece.shape

@@ -6,10 +6,10 @@ from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, T
 
 import numpy as np
 
+from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import FLOATS, INTEGERS, OPERATIONS, SUMS
 from legacy_opt.programs.program import Function, Nodes, Program
-from legacy_opt.recorded import records
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
@@ -166,8 +166,8 @@ def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
     return {
+        **CountLayout.shapes(shape),
         programs.ROW: shape[:1],
-        records.FLAT_ROW: shape[:1],
         programs.SCALAR: (),
         programs.MATRIX_ROW: shape[:-1],
         programs.MATRIX_COLUMN: shape[:-2] + shape[-1:],
@@ -188,7 +188,7 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
         programs.ROW: shape[:1] + (1,) * (len(shape) - 1),
         programs.MATRIX_ROW: shape[:-1] + (1,),
         programs.MATRIX_COLUMN: shape[:-2] + (1,) + shape[-1:],
-    }.get(records.level_of(slot.layout, by_rows), ())
+    }.get(programs.level_in_program(slot.layout, by_rows), ())
 
 
 def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
@@ -199,8 +199,8 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
       slot: the slot's declaration.
       ids: the touched rows that the program gets; None for all.
     """
-    if slot.layout in (records.FLAT, records.FLAT_ROW):
-        return array.reshape(-1), slice(0, 1) if ids is None else ids
+    if slot.layout in CountLayout.KINDS:
+        return CountLayout.place(array, ids)
     is_part = ids is not None and slot.layout in (programs.ELEMENT, programs.ROW)
     return array, ids if is_part else ...
 

@@ -18,7 +18,7 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
 from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.native.updates.acceleration import accelerate
-from legacy_opt.programs.formulas import level_of
+from legacy_opt.programs.formulas import level_of_slot
 from legacy_opt.programs.operations import DTYPES, FLOATS
 from legacy_opt.programs.optimizers import formulas_of, may_have_kernels
 from legacy_opt.programs.program import Function, Program, UnsupportedError
@@ -370,13 +370,13 @@ def _by_rank(groups: Sequence[Group]) -> List[Group]:
 
 
 def _layout_name(layout: Any, variable: Variable) -> str:
-    if getattr(layout, "is_flat_element", False):
-        return records.FLAT_ROW if isinstance(layout, RowSlot) else records.FLAT
+    if hasattr(layout, "count_kind"):
+        return layout.count_kind
     if isinstance(layout, ScalarSlot):
         return records.SCALAR
     if isinstance(layout, RowSlot):
         return records.ROW
-    return level_of(layout, variable, by_rows=False)
+    return level_of_slot(layout, variable, by_rows=False)
 
 
 def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:
