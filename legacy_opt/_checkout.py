@@ -15,7 +15,7 @@ COMPAT = "legacy_opt.compat"
 FOLDER = Path(__file__).resolve().parents[1] / "compat"
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class CompatFinder(importlib.abc.MetaPathFinder):
     """Finds `legacy_opt.compat`, and resolves `compat.X` to the module `legacy_opt.compat.X`."""
 
     def find_spec(self, name, path=None, target=None):
@@ -59,5 +59,5 @@ def commit():
 
 
 def find_compat():
-    """Registers a `Finder` for all later imports."""
-    sys.meta_path.insert(0, Finder())
+    """Registers a `CompatFinder` for all later imports."""
+    sys.meta_path.insert(0, CompatFinder())

@@ -53,7 +53,7 @@ def main(arguments=None):
 
 def make_parser():
     """Returns the `argparse` parser of the command line."""
-    parser = terminal.Parser(
+    parser = terminal.CommandParser(
         prog="legacy-opt",
         description="Tools for TensorFlow 1 optimizers, scripts and checkpoints.",
         epilog=_EPILOG,

@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     blocks: tuple
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Prints usage errors on one line, and suggests the nearest option or command."""
 
     def parse_known_args(self, args=None, namespace=None):

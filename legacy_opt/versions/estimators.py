@@ -87,11 +87,11 @@ def _installed_version(package):
 
 @functools.lru_cache(maxsize=None)
 def _import_package(api):
-    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+    if not any(isinstance(each, _EstimatorFinder) for each in sys.meta_path):
         # An earlier import, without the view, may have failed and left modules in sys.modules.
         for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
-        sys.meta_path.insert(0, _Finder(_view_of_tensorflow()))
+        sys.meta_path.insert(0, _EstimatorFinder(_view_of_tensorflow()))
     return importlib.import_module(f"{_PACKAGE}._api.{api}.estimator")
 
 
@@ -200,7 +200,7 @@ def _keras_2_of(api):
         raise ImportError(f"this module needs tf-keras. Run: {command}") from error
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _EstimatorFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of tensorflow-estimator, and makes them import a view of TensorFlow."""
 
     def __init__(self, view):

@@ -207,7 +207,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "sparse gradients are not divided by the loss scale",
-        "Rows.__truediv__",
+        "DivisibleRows.__truediv__",
         "return with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
         (CLIPPING, "-k", "loss_scale_that_is_a_power"),

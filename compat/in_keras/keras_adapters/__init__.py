@@ -5,9 +5,10 @@ An `api` is the name of an adapter in arguments of public functions such as `to_
 
 from legacy_opt import versions
 
-from . import keras2, keras3
+from .keras2 import Keras2Adapter
+from .keras3 import Keras3Adapter
 
-KERAS_2, KERAS_3 = keras2.Adapter(), keras3.Adapter()  # import Keras only when necessary
+KERAS_2, KERAS_3 = Keras2Adapter(), Keras3Adapter()  # import Keras only when necessary
 _ADAPTERS = {adapter.api: adapter for adapter in (KERAS_2, KERAS_3)}
 
 

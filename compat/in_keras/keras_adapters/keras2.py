@@ -10,7 +10,7 @@ from .base import FACTORY, KerasAdapter, other_variables, unchanged, with_inner
 _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
 
-class Adapter(KerasAdapter):
+class Keras2Adapter(KerasAdapter):
     """The adapter of `OptimizerV2`."""
 
     api, title = "optimizer_v2", "Keras 2"

@@ -11,7 +11,7 @@ from ..v1_optimizers.temporary_attributes import with_attributes
 from .base import AWAITS, FACTORY, KerasAdapter, other_variables, unchanged, with_inner
 
 
-class Adapter(KerasAdapter):
+class Keras3Adapter(KerasAdapter):
     """The adapter of `keras.optimizers.Optimizer`."""
 
     api, title, name = "keras3", "Keras 3", "keras"

@@ -15,7 +15,7 @@ from .nesting import nested_optimizers
 v1 = tf.compat.v1
 
 
-class Tensor(NamedTuple):
+class NamedTensor(NamedTuple):
     """A tensor of a checkpoint: its name, shape (a tuple of ints) and `tf.DType`."""
 
     name: str
@@ -23,12 +23,12 @@ class Tensor(NamedTuple):
     dtype: tf.DType
 
 
-class Names(NamedTuple):
+class StateNames(NamedTuple):
     """The tensors of an optimizer's state in a TF1 checkpoint.
 
     Attributes:
-      slots: a dict from (v1 name of the variable, slot name) to a `Tensor`.
-      shared: a dict from the names of shared (non-slot) variables to a `Tensor`.
+      slots: a dict from (v1 name of the variable, slot name) to a `NamedTensor`.
+      shared: a dict from the names of shared (non-slot) variables to a `NamedTensor`.
     """
 
     slots: dict
@@ -36,7 +36,7 @@ class Names(NamedTuple):
 
 
 def names(optimizer, variables, originals=None):
-    """Returns the `Names` of an optimizer's state, after creating that state in a scratch graph.
+    """Returns the `StateNames` of an optimizer, after creating its state in a scratch graph.
 
     Args:
       optimizer: a v1 optimizer, or a Keras optimizer made by `to_keras`.
@@ -76,7 +76,7 @@ def names(optimizer, variables, originals=None):
             slots.update(_slots(nested, scratch_variables))
             for (name, _), variable in nested.optimizer._non_slot_dict.items():
                 shared[nested.key.shared(name)] = _tensor(variable)
-        return Names(slots, shared)
+        return StateNames(slots, shared)
 
 
 def _slots(nested, variables):
@@ -132,4 +132,4 @@ def _set_step(replica, original):
 
 
 def _tensor(variable):
-    return Tensor(variable.op.name, tuple(variable.shape.as_list()), variable.dtype.base_dtype)
+    return NamedTensor(variable.op.name, tuple(variable.shape.as_list()), variable.dtype.base_dtype)

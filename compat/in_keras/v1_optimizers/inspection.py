@@ -185,12 +185,12 @@ def _reads_of_prepare(optimizer, set_in_each_step):
     """Returns the attributes that `_prepare` reads, without numbers that it computes with."""
     reads, computed = set(), set()
 
-    class Reader(type(optimizer)):
+    class NotesReads(type(optimizer)):
         def __getattribute__(self, name):
             reads.add(name)
             return super().__getattribute__(name)
 
-    reader = object.__new__(Reader)
+    reader = object.__new__(NotesReads)
     arguments = constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
         if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:

@@ -24,7 +24,7 @@ _BUFFERS = [_POINTER, _POINTER, _POINTER]  # hoisted, row, columns
 _function = functools.partial(ctypes.CFUNCTYPE, None)
 
 
-class _Table(ctypes.Structure):
+class _KernelTable(ctypes.Structure):
     """The struct legacy_opt_kernel; sources/kernel.h explains its fields."""
 
     _fields_ = [
@@ -70,7 +70,7 @@ class Kernel(NamedTuple):
     @property
     def table(self) -> Any:
         """The kernel's table, a `ctypes.Structure`."""
-        return _Table.in_dll(self.library, "legacy_opt_table")
+        return _KernelTable.in_dll(self.library, "legacy_opt_table")
 
     @property
     def has_matrices(self) -> bool:

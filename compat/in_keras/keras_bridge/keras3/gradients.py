@@ -13,7 +13,7 @@ from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Tenso
 Gradients = List[Optional[Gradient]]
 
 
-class Rows(tf.IndexedSlices):
+class DivisibleRows(tf.IndexedSlices):
     """A sparse gradient that supports division, because Keras divides gradients by a loss scale."""
 
     def __truediv__(self, divisor: TensorLike) -> Gradient:
@@ -23,7 +23,7 @@ class Rows(tf.IndexedSlices):
 def as_gradient(grad: Any) -> Optional[Gradient]:
     """Converts a gradient to a type that Keras can compute with."""
     if isinstance(grad, tf.IndexedSlices):
-        return Rows(grad.values, grad.indices, grad.dense_shape)
+        return DivisibleRows(grad.values, grad.indices, grad.dense_shape)
     if grad is None or hasattr(grad, "dtype"):
         return grad
     return tf.convert_to_tensor(grad)
