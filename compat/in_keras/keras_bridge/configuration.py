@@ -15,19 +15,22 @@ import tensorflow as tf
 from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import inspection, nesting, owned_state, serialization
+from .driver import V1Driver
 
 Configuration = Dict[str, Any]
 KerasPackage = Any  # tf.keras, tf_keras or keras
 
 
-def with_v1(configuration: Configuration, driver: Any, keras: KerasPackage) -> Configuration:
+def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:
     """Adds the configuration of the v1 optimizer to the one that Keras' own `get_config` returns.
 
     Raises:
       ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
     """
     current = {name: driver.values.current(name) for name in driver.values.exact}
-    result = dict(configuration, **driver.settings.arguments)
+    options = driver.settings.options._asdict()
+    kept = {name: options[name] for name in ("lr_attr", "global_step_attr", "fused")}
+    result = dict(configuration, **kept)
     leaves = nesting.leaves(driver.optimizer)
     if all(vars(leaf).get("use_fused_kernels") is False for leaf in leaves):
         result["fused"] = False

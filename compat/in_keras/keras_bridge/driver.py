@@ -37,7 +37,7 @@ from .protocol import GlobalStep, StateOwner
 Hyperparameters = Dict[str, Tensor]
 
 
-class _Step(NamedTuple):
+class _RunningStep(NamedTuple):
     """The state of one training step.
 
     Attributes:
@@ -84,13 +84,13 @@ class V1Driver:
     ):
         self.owner = owner
         self.settings = settings._replace(inputs={})
-        self.values = HyperparameterValues(self)
         self.global_step = global_step
-        self._step = None  # the `_Step` that is running
+        self._step = None  # the `_RunningStep` that is running
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
         self._nested = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
         leaves = nesting.leaves(self.optimizer)
         self.leaf = leaves[0] if len(leaves) == 1 else None
+        self.values = HyperparameterValues(self.settings, owner, self.optimizer, self.leaf)
         for leaf in leaves:
             if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
                 leaf.use_fused_kernels = False
@@ -103,7 +103,7 @@ class V1Driver:
     @property
     def uses_fused_kernels(self) -> bool:
         """Whether to use TensorFlow's fused kernels; the argument `fused` of `to_keras`."""
-        return self.settings.arguments["fused"]
+        return self.settings.options.fused
 
     @property
     def depends_on_step(self) -> bool:
@@ -136,13 +136,13 @@ class V1Driver:
 
         If the v1 optimizer overrides `apply_gradients`, its `apply_gradients` prepares the
         optimizer. In that case, call `V1Driver.apply_gradients` within this scope instead of
-        `update_dense`, `update_sparse` and `finish`. See `_Step` for the arguments.
+        `update_dense`, `update_sparse` and `finish`. See `_RunningStep` for the arguments.
         """
         delegates = self.settings.delegates_apply_gradients
         if delegates:
             refusals.check_one_replica(self.optimizer)
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters, update_ops=[]))
+        inputs = self._with_step_inputs(_RunningStep(pairs, rate, hyperparameters, update_ops=[]))
         announced = contextlib.ExitStack()
         if hasattr(self.optimizer, "applying") and not delegates:
             # `RuleOptimizer._prepare` then passes all pairs to `prepare_step`.
@@ -261,7 +261,7 @@ class V1Driver:
     # Attributes of the optimizer that are replaced temporarily.
 
     @contextlib.contextmanager
-    def _with_step_inputs(self, step: _Step):
+    def _with_step_inputs(self, step: _RunningStep):
         """Sets the learning rate and the global step of all nested optimizers within this scope.
 
         Afterwards, resets the learning rates, and all attributes that contain tensors of a graph,

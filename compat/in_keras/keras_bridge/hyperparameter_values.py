@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, List
+from typing import Any, List, Optional
 
 import numpy as np
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import schedules
+from ..v1_optimizers.study import BridgeSettings
+from .protocol import StateOwner
 
 Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
 
@@ -23,10 +26,17 @@ class HyperparameterValues:
       counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
 
-    def __init__(self, driver: Any):
-        self._driver = driver
-        self.exact = dict(driver.settings.numbers)
-        self.counts_updates = driver.settings.counts_updates
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        owner: StateOwner,
+        optimizer: V1Optimizer,
+        leaf: Optional[V1Optimizer],
+    ):
+        self._settings, self._owner = settings, owner
+        self._optimizer, self._leaf = optimizer, leaf
+        self.exact = dict(settings.numbers)
+        self.counts_updates = settings.counts_updates
 
     def other_names(self) -> List[str]:
         """Returns the names of the hyperparameters other than the learning rate."""
@@ -35,20 +45,20 @@ class HyperparameterValues:
     def set(self, name: str, value: Any):
         """Sets a hyperparameter to a number that is not rounded to float32 yet."""
         self.exact[name] = value
-        rates = self._driver.settings.rates
+        rates = self._settings.rates
         for attribute in rates if name == "learning_rate" else ("_" + name,):
-            vars(self._driver.leaf)[attribute] = value
+            vars(self._leaf)[attribute] = value
 
     def set_rate(self, given: Rate, rate: Rate):
         """Sets the learning rate: as the user gave it, and in a form that Keras accepts."""
         self.set("learning_rate", rate)
         self.counts_updates = schedules.is_v1_decay(given)
         if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule
-            vars(self._driver.leaf).update(dict.fromkeys(self._driver.settings.rates, given))
+            vars(self._leaf).update(dict.fromkeys(self._settings.rates, given))
 
     def current(self, name: str):
         """Returns a hyperparameter's current value, without rounding to float32 if possible."""
-        value = self._driver.owner.present_value(name)
+        value = self._owner.present_value(name)
         number = self.exact.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
@@ -66,15 +76,15 @@ class HyperparameterValues:
                     f"This optimizer has no {name}. Set {known}, which is its name in the v1 "
                     "optimizer."
                 )
-        if name not in self._driver.settings.own_names or name in self.exact:
+        if name not in self._settings.own_names or name in self.exact:
             return
-        v1_name = type(self._driver.optimizer).__name__
-        if name in ("learning_rate", "lr") and self._driver.leaf is None:
+        v1_name = type(self._optimizer).__name__
+        if name in ("learning_rate", "lr") and self._leaf is None:
             raise AttributeError(
                 f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
                 "the learning rate of one of them a tf.Variable, and assign to this variable."
             )
-        if argument_checks.is_function(vars(self._driver.leaf or self).get("_" + name)):
+        if argument_checks.is_function(vars(self._leaf or self).get("_" + name)):
             raise AttributeError(
                 f"{name} was given as a function, which is called in each step, and cannot be "
                 "replaced. Pass a number to the constructor if it is to be set while training."

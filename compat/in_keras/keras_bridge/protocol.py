@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Callable, Collection, Dict, Hashable, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, TensorLike, Variable
+from legacy_opt.core.types import KerasVariable, Tensor, TensorLike, Variable
 
 from ..v1_optimizers.nesting import NewVariable, StateKey
-from . import configuration
-from .refusals import check_has_weight_decay
 
 # A number, an array, a tensor, or a function that returns a tensor.
 InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
@@ -52,41 +48,7 @@ class StateOwner:
     creates_variables = False
     non_slots: Dict[str, Variable]
     has_trained: bool
-    _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
-    _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
     __init__: Any  # subclasses have another base class, whose constructor takes arguments
-
-    def __repr__(self):
-        if self._v1 is None:
-            return super().__repr__()
-        name = type(self._v1.optimizer).__name__
-        title, api = self._adapter.title, self._adapter.api
-        return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
-
-    @classmethod
-    def from_config(
-        cls, config_: configuration.Configuration, custom_objects: Optional[Dict[str, Any]] = None
-    ) -> KerasOptimizer:
-        """Makes the optimizer that `get_config` described.
-
-        Raises:
-          ValueError: the v1 optimizer's class is not registered.
-        """
-        made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
-        return super().from_config(made, custom_objects=custom_objects)
-
-    def _decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
-        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
-
-        Raises an error if the optimizer has none, or for an empty list. None restricts nothing.
-        """
-        if decay_var_list is None:
-            return contextlib.ExitStack()
-        v1_optimizer = self._v1.optimizer
-        check_has_weight_decay(v1_optimizer)
-        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
-            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
-        return v1_optimizer.decaying_only(decay_var_list)
 
     def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         """Returns a slot of a `tf.Variable`; creates or restores the slot if it is missing."""

@@ -13,10 +13,11 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ... import messages
 from ..keras_adapters.base import refuse_ref_variable
+from .protocol import StateOwner
 
 
 @contextlib.contextmanager
-def no_foreign_variables(optimizer: V1Optimizer, owner: Any):
+def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
     """Raises a ValueError if `optimizer` itself, not `owner`, creates a variable in this scope."""
 
     def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:

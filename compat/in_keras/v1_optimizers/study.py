@@ -4,13 +4,33 @@ A leaf is an optimizer that updates variables itself; a wrapper contains other o
 """
 
 import functools
-from typing import Any, Dict, FrozenSet, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple, Union
 
 import tensorflow as tf
 
 from legacy_opt.core.hyperparameters import takes_step
 
 from . import inspection, nesting, schedules, supported
+
+
+class Options(NamedTuple):
+    """The arguments of a bridged optimizer that Keras' own optimizers do not have.
+
+    Attributes:
+      learning_rate: this attribute and those up to `fused` are arguments of `to_keras`.
+      step_dtype: the dtype of a v1 global step, or a list with the dtype of each of several leaves.
+        Only a saved configuration has this and the following attributes.
+      by_updates: whether the schedule was a decay of v1.
+      learning_rates: a list with the schedule of each leaf.
+    """
+
+    learning_rate: Any = None
+    lr_attr: Union[str, bool, None] = None
+    global_step_attr: Optional[str] = None
+    fused: bool = True
+    step_dtype: Union[str, List[str], None] = None
+    by_updates: Optional[bool] = None
+    learning_rates: Optional[List[Any]] = None
 
 
 class StepInputs(NamedTuple):
@@ -56,7 +76,7 @@ class BridgeSettings(NamedTuple):
     """The facts about a v1 optimizer that the bridge (the code behind `to_keras`) needs.
 
     Attributes:
-      arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`, a dict.
+      options: the `Options`, without learning rates.
       inputs: a dict with a `StepInputs` for the v1 optimizer and for each optimizer nested in it.
         The key is the `id` of the optimizer.
       rates: the names of the attributes that contain the learning rate. Empty if there is no
@@ -76,7 +96,7 @@ class BridgeSettings(NamedTuple):
       step_dtype: the dtype in which v1 checkpoints store the global step.
     """
 
-    arguments: Dict[str, Any]
+    options: Options
     inputs: Dict[int, StepInputs]
     rates: Tuple[str, ...]
     numbers: Dict[str, Any]
@@ -87,32 +107,16 @@ class BridgeSettings(NamedTuple):
     step_dtype: tf.DType
 
 
-def study(
-    optimizer,
-    owner,
-    keras,
-    learning_rate=None,
-    lr_attr=None,
-    global_step_attr=None,
-    fused=True,
-    step_dtype=None,
-    by_updates=None,
-    learning_rates=None,
-    **keras_arguments,
-):
-    """Returns the `BridgeSettings` of a v1 optimizer, and the arguments of the Keras optimizer.
+def study(optimizer, owner, keras, options):
+    """Returns the `BridgeSettings` of a v1 optimizer; raises the errors of `to_keras`.
 
     Learning rate decays of v1 will read the `iterations` of the Keras optimizer `owner`, which is
-    of the package `keras`. The arguments from `learning_rate` to `fused`, and the errors, are those
-    of `to_keras`. Only a saved configuration has `step_dtype`, the dtype of a v1 global step, or a
-    list with the dtype of each of several leaves; `by_updates`, which says whether the schedule was
-    a decay of v1; and `learning_rates`, a list with the schedule of each leaf.
+    of the package `keras`.
     """
     supported.check_class(optimizer)
     supported.check_methods(optimizer)
     supported.check_untrained(optimizer)
     nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
-    arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
     wrappers = [each.optimizer for each in nested if not each.is_leaf]
     inputs = {
         id(each): _with_decays(each, StepInputs(counts=inspection.integer_variables(each)))
@@ -121,18 +125,18 @@ def study(
     rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
     rates, numbers, given_rate = (), {}, None
     if len(leaves) == 1:
-        leaf_inputs, numbers, given_rate = _study_only_leaf(
-            leaves[0], rate_for_keras, learning_rate, arguments, step_dtype
-        )
+        leaf_inputs, numbers, given_rate = _study_only_leaf(leaves[0], rate_for_keras, options)
         inputs[id(leaves[0])] = leaf_inputs
         rates = leaf_inputs.rates
     else:
-        _check_one_is_meant(optimizer, leaves, dict(arguments, learning_rate=learning_rate))
-        saved = zip(_one_per_leaf(step_dtype, leaves), _one_per_leaf(learning_rates, leaves))
-        for leaf, (dtype, schedule) in zip(leaves, saved):
+        _check_one_is_meant(optimizer, leaves, options)
+        dtypes = _one_per_leaf(options.step_dtype, leaves)
+        schedules_of_leaves = _one_per_leaf(options.learning_rates, leaves)
+        for leaf, dtype, schedule in zip(leaves, dtypes, schedules_of_leaves):
             inputs[id(leaf)] = _study_one_leaf(leaf, rate_for_keras, dtype, schedule)
-    settings = BridgeSettings(
-        arguments=arguments,
+    by_updates = options.by_updates
+    return BridgeSettings(
+        options=options._replace(learning_rate=None, learning_rates=None),
         inputs=inputs,
         rates=rates,
         numbers=numbers,
@@ -142,7 +146,6 @@ def study(
         delegates_apply_gradients=bool(supported.own_apply_gradients(type(optimizer))),
         step_dtype=inputs[id(leaves[0])].step_dtype,
     )
-    return settings, keras_arguments
 
 
 def _one_per_leaf(saved, leaves):
@@ -160,21 +163,22 @@ def _own_names(nested, with_lr):
     return frozenset(names | {"lr"} if with_lr else names)
 
 
-def _study_only_leaf(leaf, rate_for_keras, learning_rate, arguments, step_dtype):
+def _study_only_leaf(leaf, rate_for_keras, options):
     """Returns the `StepInputs`, the `numbers`, and the learning rate as it was given."""
-    rates = inspection.learning_rate_attributes(leaf, arguments["lr_attr"])
-    leaf_inputs = _step_inputs(leaf, rates, arguments["global_step_attr"], step_dtype)
+    rates = inspection.learning_rate_attributes(leaf, options.lr_attr)
+    leaf_inputs = _step_inputs(leaf, rates, options.global_step_attr, options.step_dtype)
     set_in_each_step = dict.fromkeys(rates, tf.float32)
     if leaf_inputs.step is not None:
         set_in_each_step[leaf_inputs.step] = leaf_inputs.step_dtype
     numbers = inspection.hyperparameters(leaf, set_in_each_step)
+    learning_rate = options.learning_rate
     if rates:
         if learning_rate is None:
             learning_rate = vars(leaf)[rates[0]]
         numbers["learning_rate"] = rate_for_keras(learning_rate)
     elif learning_rate is not None:
         reason = "with lr_attr=False"
-        if arguments["lr_attr"] is not False:
+        if options.lr_attr is not False:
             reason = "for an optimizer made with learning_rate=None, which has its own schedule,"
         raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
     return leaf_inputs._replace(by_keras=bool(rates)), numbers, learning_rate
@@ -214,18 +218,19 @@ def _with_decays(optimizer, inputs):
     return inputs._replace(decays=tuple(decays.items()), graph_tensors=tensors)
 
 
-def _check_one_is_meant(optimizer, leaves, arguments):
+def _check_one_is_meant(optimizer, leaves, options):
     """Raises a ValueError if an argument of `to_keras` would have to mean one of several leaves."""
     start = f"{type(optimizer).__name__} contains {len(leaves)} optimizers, and "
     for name in "lr_attr", "global_step_attr":
-        if arguments[name] is not None:
+        value = getattr(options, name)
+        if value is not None:
             raise ValueError(
-                f"{name}={arguments[name]!r}: {start}it is not clear which of them is meant. Each "
+                f"{name}={value!r}: {start}it is not clear which of them is meant. Each "
                 "of them keeps its own learning rate, and to_keras finds a global step only in the "
                 f"attribute {inspection.STEP_ATTRIBUTE!r}."
             )
-    if arguments["learning_rate"] is not None:
+    if options.learning_rate is not None:
         raise ValueError(
-            f"learning_rate={arguments['learning_rate']!r}: {start}each has its own learning rate. "
+            f"learning_rate={options.learning_rate!r}: {start}each has its own learning rate. "
             "Pass the learning rate to their constructors."
         )

@@ -19,12 +19,11 @@ from legacy_opt.core.types import DType, GradAndVar, GradsAndVars, Tensor, V1Opt
 from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
-from ...v1_optimizers.study import study
+from ...v1_optimizers.study import BridgeSettings
 from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
-from ..driver import V1Driver
 from ..protocol import GlobalStep
-from ..refusals import check_global_step, set_too_late
+from ..refusals import set_too_late
 from .state import Keras2State
 
 
@@ -38,25 +37,25 @@ class _NotYet:
 class BridgedOptimizer(Keras2State):
     """A Keras OptimizerV2 that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments; `study`
-    describes those that only `from_config` passes. In `tf.function`, `fit` and graph-mode Keras,
-    variables and slots are bit for bit equal to the variables and slots of the v1 optimizer in a
-    Session. Slots and shared variables (such as Adam's powers of beta) have their v1 names.
+    In `tf.function`, `fit` and graph-mode Keras, variables and slots are bit for bit equal to the
+    variables and slots of the v1 optimizer in a Session. Slots and shared variables (such as Adam's
+    powers of beta) have their v1 names. `V1InKeras` describes the arguments.
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums gradients over replicas
     _graph_is_built = False  # whether a graph contains hyperparameters as constants
+    _takes_ref_step = True
+    iterations: Variable
 
-    def __init__(
+    def _init_keras(
         self,
         optimizer: V1Optimizer,
-        name: Optional[str] = None,
-        global_step: GlobalStep = "iterations",
-        **arguments: Any,
+        name: Optional[str],
+        global_step: GlobalStep,
+        settings: BridgeSettings,
+        keras_arguments: Dict[str, Any],
     ):
-        check_global_step(global_step, may_be_ref=True)
-        settings, keras_arguments = study(optimizer, self, self._adapter.keras, **arguments)
-        super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
+        self._init_state(name=optimizer.get_name() if name is None else name, **keras_arguments)
         decay = keras_arguments.get("decay")
         if decay and "decay" in settings.numbers:
             raise ValueError(
@@ -68,10 +67,11 @@ class BridgedOptimizer(Keras2State):
             self.iterations = global_step
             self._track_trackable(global_step, "iter", overwrite=True)
             versions.track_keras_variable(global_step)  # so that `fit` initializes it
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
-        if decay:
-            self._set_hyper("decay", decay)
-        for hyperparameter, value in settings.numbers.items():
+
+    def _add_hyperparameters(self):
+        if self._initial_decay:
+            self._set_hyper("decay", self._initial_decay)
+        for hyperparameter, value in self._v1.settings.numbers.items():
             self._set_hyper(hyperparameter, value)
 
     # The training step.

@@ -16,13 +16,14 @@ from ...keras_adapters import KERAS_2
 from ...keras_adapters.base import refuse_ref_variable
 from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import StateOwner, StepsDone
+from ..protocol import StepsDone
+from ..v1_in_keras import V1InKeras
 from . import gradients
 
 Base = gradients.sums_duplicates_first(versions.optimizer_v2())
 
 
-class Keras2State(StateOwner, Base):
+class Keras2State(V1InKeras, Base):
     """An OptimizerV2 that owns the variables of a v1 optimizer.
 
     A slot may have another dtype and shape than its variable, unlike in Keras' own optimizers.
@@ -31,13 +32,13 @@ class Keras2State(StateOwner, Base):
     _adapter = KERAS_2
     _restoring = False  # whether a checkpoint is creating slots
 
-    def __init__(self, name: str, **keras_arguments: Any):
+    def _init_state(self, **keras_arguments: Any):
         # Keep the strategy, as newer versions of Keras do: variables must belong to the strategy
         # even if restoring a checkpoint creates them outside of the strategy's scope.
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
-        super().__init__(name, **keras_arguments)
+        super(V1InKeras, self).__init__(**keras_arguments)  # of Keras
         self.non_slots = {}
         self._number_of_maker = {}  # {name of a shared variable: `StateKey.number` of its creator}
         self._slot_order = {}  # {key of a variable: None}, in the order of first training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Dict, Optional, Union
+from typing import Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,7 @@ from ...v1_optimizers import schedules
 from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
 from .contained import SHARED_WITH_KERAS
-
-keras = versions.keras_3()
+from .state import Keras3State, keras
 
 
 class Keras3Hyperparameters(dict):
@@ -29,7 +28,7 @@ class Keras3Hyperparameters(dict):
       are_constants: whether a TF1 graph contains the hyperparameters as constants.
     """
 
-    def __init__(self, optimizer: Any):
+    def __init__(self, optimizer: Keras3State):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False

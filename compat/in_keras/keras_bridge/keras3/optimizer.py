@@ -26,13 +26,11 @@ from legacy_opt.core.types import (
 )
 
 from ...v1_optimizers import schedules
-from ...v1_optimizers.study import study
+from ...v1_optimizers.study import BridgeSettings
 from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
-from ..driver import V1Driver
 from ..hyperparameter_values import Rate
 from ..protocol import GlobalStep
-from ..refusals import check_global_step
 from .contained import CLIPPING, EMA
 from .gradients import Gradients, of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
@@ -49,37 +47,36 @@ _APPLY = (
 class BridgedOptimizer(Keras3State):
     """A Keras 3 optimizer that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments; `study`
-    describes those that only `from_config` passes. In `tf.function` and `fit`, variables and slots
-    are bit for bit equal to the variables and slots of the v1 optimizer in a Session.
-    `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
+    In `tf.function` and `fit`, variables and slots are bit for bit equal to the variables and slots
+    of the v1 optimizer in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1
+    names of slots. `V1InKeras` describes the arguments.
     """
 
     _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
     _is_updating = False
 
-    def __init__(
+    def _init_keras(
         self,
         optimizer: V1Optimizer,
-        name: Optional[str] = None,
-        global_step: GlobalStep = "iterations",
-        **arguments: Any,
+        name: Optional[str],
+        global_step: GlobalStep,
+        settings: BridgeSettings,
+        keras_arguments: Dict[str, Any],
     ):
-        check_global_step(global_step, may_be_ref=False)
-        settings, keras_arguments = study(optimizer, self, keras, **arguments)
         check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
         name_of_v1 = type(optimizer).__name__
         check_names(keras_arguments, settings.own_names, settings.numbers, name_of_v1)
         rate = settings.numbers.get("learning_rate", 0.0)
         with _counting_in(global_step):
-            super().__init__(
+            self._init_state(
                 learning_rate=as_keras_takes_it(rate),
                 name=optimizer.get_name().replace("/", "_") if name is None else name,
                 **keras_arguments,
             )
         self._make_rate_float32(rate)
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
+
+    def _add_hyperparameters(self):
         vars(self)["_hyper"] = Keras3Hyperparameters(self)
 
     def _make_rate_float32(self, rate: Rate):

@@ -13,16 +13,15 @@ from legacy_opt.core.types import KerasVariable, Tensor, V1Optimizer, Variable
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import StateOwner, StepsDone
+from ..protocol import StepsDone
+from ..v1_in_keras import V1InKeras
 from . import saving
 from .contained import ContainsOptimizer
 
 keras = versions.keras_3()
 
 
-class Keras3State(
-    ContainsOptimizer, saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer
-):
+class Keras3State(ContainsOptimizer, saving.SavedUnderNames, V1InKeras, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
     The methods set attributes in `vars(self)`, because Keras would track and save attributes that
@@ -35,7 +34,7 @@ class Keras3State(
     def contained(self) -> V1Optimizer:
         return self._v1.optimizer
 
-    def __init__(self, **keras_arguments: Any):
+    def _init_state(self, **keras_arguments: Any):
         strategy = tf.distribute.get_strategy()
         if not versions.keras_3_distributes(strategy):
             raise ImportError(
@@ -49,7 +48,7 @@ class Keras3State(
             _slot_names=[],
             _saved=saving.SavedVariables(self),
         )
-        super().__init__(**keras_arguments)
+        super(V1InKeras, self).__init__(**keras_arguments)  # of Keras
 
     def build(self, variables: Iterable[KerasVariable]):
         variables = list(variables)
