@@ -17,7 +17,7 @@ if _FOR_TOOLS:
     from .in_keras.session_comparison import compare_with_session
     from .in_keras.v1_optimizers.serialization import register_optimizer
     from .old_programs.old_names.patching import patch_tensorflow
-    from .state.checkpoint_files import CheckpointError
+    from .state.checkpoint_files.errors import CheckpointError
     from .state.checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
     from .state.checkpoints.report import CheckpointMismatch
     from .state.checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
@@ -26,7 +26,7 @@ _MODULES = ("contrib", "estimator")
 # Maps each public name to its module. The module is imported when the name is first used, so that
 # `diagnose` works even if another module cannot be imported.
 _HOMES = {
-    "CheckpointError": "state.checkpoint_files",
+    "CheckpointError": "state.checkpoint_files.errors",
     "CheckpointMismatch": "state.checkpoints.report",
     "compare_with_session": "in_keras.session_comparison",
     "custom_objects": "in_keras.bridge",

@@ -166,7 +166,7 @@ def _refuse_upper_case(path):
 
 
 def _convert_files(arguments, name_map, screen):
-    from ..state.checkpoint_files import open_checkpoint
+    from ..state.checkpoint_files.reader import open_checkpoint
     from ..state.checkpoints import conversion_by_name
 
     checkpoint = open_checkpoint(arguments.source)

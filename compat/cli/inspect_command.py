@@ -30,7 +30,7 @@ def execute(arguments, screen):
     """Inspects the checkpoint and returns an `Outcome`."""
     del screen
     from ..state import checkpoint_contents
-    from ..state.checkpoint_files import open_checkpoint
+    from ..state.checkpoint_files.reader import open_checkpoint
 
     checkpoint = open_checkpoint(arguments.checkpoint)
     contents = checkpoint_contents.contents(checkpoint)
@@ -76,7 +76,7 @@ def as_facts(checkpoint, contents):
 def _facts_of(item):
     return {
         "name": item.name,
-        "dtype": item.dtype.name,
+        "dtype": item.dtype,
         "shape": None if item.shape is None else list(item.shape),
         "kind": item.kind,
         "pieces": list(item.stored.names),
@@ -139,4 +139,4 @@ def _row(indent, item, what):
         notes.append(f"EmbeddingVariable of DeepRec, {plain_text.counted(item.shape[0], 'row')}")
     shape = "?" if item.shape is None else str(list(item.shape))
     size = plain_text.size(stored.bytes) if stored.bytes or not stored.numbers else "?"
-    return (indent + item.name, item.dtype.name, shape, size, ", ".join(notes))
+    return (indent + item.name, item.dtype, shape, size, ", ".join(notes))

@@ -8,13 +8,10 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import load_v1_checkpoint, to_keras
-from legacy_opt.compat.state.checkpoint_files import (
-    CheckpointError,
-    CheckpointWriter,
-    open_checkpoint,
-)
 from legacy_opt.compat.state.checkpoint_files import writer as checkpoint_writer
-from legacy_opt.compat.state.checkpoint_files.reader import Checkpoint
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import Checkpoint, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from legacy_opt.compat.state.checkpoints import conversion_by_name
 from tests.support.checkpoints.checkpoint_arrays import (
     assert_holds,

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.state.checkpoint_files import (
-    CheckpointError,
-    CheckpointWriter,
-    open_checkpoint,
-)
 from legacy_opt.compat.state.checkpoint_files import writer as checkpoint_writer
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     RECORDED,
@@ -283,7 +281,7 @@ class TestBeingKilled:
         """The process is killed after it has written data to its working folder."""
         script = (
             "import sys, time, numpy as np\n"
-            "from legacy_opt.compat.state.checkpoint_files import CheckpointWriter\n"
+            "from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter\n"
             "with CheckpointWriter(sys.argv[1]) as writer:\n"
             "    writer.add('x', np.ones([17 << 20], np.float32))\n"
             "    print('writing', flush=True)\n"
@@ -308,7 +306,8 @@ MEMORY_SCRIPT = """
 import resource, sys
 import numpy as np
 import tensorflow as tf
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.state.checkpoint_files import (
-    CheckpointError,
-    CheckpointWriter,
-    open_checkpoint,
-)
 from legacy_opt.compat.state.checkpoint_files import reader as checkpoint_reader
 from legacy_opt.compat.state.checkpoint_files.crc32c import masked_crc32c
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     DATA,

@@ -6,11 +6,11 @@ Then the old or the new content is there, and the next process leaves no files o
 import numpy as np
 import pytest
 
-from legacy_opt.compat.state.checkpoint_files import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from tests.support.processes import killing
 
 V1 = """
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 def write(folder, number):
     with CheckpointWriter(folder + "/saved", overwrite=True) as writer:
         writer.add("x", np.float32(number))
@@ -32,7 +32,7 @@ def write(folder, number):
 """
 CONVERT = """
 from legacy_opt.compat import cli, to_keras
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 def build():
     keras, inputs = tf.keras, tf.keras.Input([1])
     model = keras.Model(inputs, keras.layers.Dense(1, name="layer")(inputs))
@@ -67,7 +67,7 @@ def write(folder, number):
 def of_checkpoint(folder):
     checkpoint = open_checkpoint(folder / "saved")
     names = [name for name in checkpoint.tensors if "optimizer/" not in name]
-    return [checkpoint.read(name) for name in names if checkpoint.tensors[name].dtype.is_floating]
+    return [checkpoint.read(name) for name in names if "float" in checkpoint.tensors[name].dtype]
 
 
 def of_h5(folder):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, compat, versions
-from legacy_opt.compat.state.checkpoint_files import CheckpointError, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoint_files.object_graph import (
     NAMED_BY_NUMBER,
     NUMBERED,
@@ -17,6 +17,7 @@ from legacy_opt.compat.state.checkpoint_files.object_graph import (
     SLOT_VARIABLES,
     parse_object_graph,
 )
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from tests.support.keras import keras_apis
 
 v1 = tf.compat.v1

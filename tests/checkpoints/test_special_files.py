@@ -9,11 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from legacy_opt.compat.state.checkpoint_files import (
-    CheckpointError,
-    CheckpointWriter,
-    open_checkpoint,
-)
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes import programs
 

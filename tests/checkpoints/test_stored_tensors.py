@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from legacy_opt.compat.state.checkpoint_contents.stored import COPIES, SLICES, StoredTensor
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 
 VALUE = np.arange(24, dtype=np.float32).reshape(6, 4)
 # {how a checkpoint stores VALUE: (axis, arguments of `CheckpointWriter.add`)}

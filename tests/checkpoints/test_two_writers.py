@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.state.checkpoint_files import CheckpointError, CheckpointWriter
 from legacy_opt.compat.state.checkpoint_files import writer as checkpoint_writer
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
 
@@ -16,7 +17,7 @@ FILES = ["checkpoint", "model.data-00000-of-00001", "model.index"]
 PROGRAM = """
 import sys
 import numpy as np
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 with CheckpointWriter(sys.argv[1]) as writer:
     writer.add("x", np.float32(1))
     print("writing", flush=True)

@@ -17,7 +17,7 @@ from legacy_opt.compat import (
     save_v1_checkpoint,
     to_keras,
 )
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.v1_checkpoints import (
     EVERY_API,
     assert_equal,

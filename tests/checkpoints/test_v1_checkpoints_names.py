@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
-from legacy_opt.compat.state.checkpoint_files import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoint_files.plain_reader import PlainCheckpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,

@@ -1,8 +1,8 @@
 """Tests of `named_contents`, which finds optimizers and slots in name-based checkpoints."""
 
-import collections
 import itertools
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ import legacy_opt
 from legacy_opt import compat, versions
 from legacy_opt.compat.state.checkpoint_contents import stored
 from legacy_opt.compat.state.checkpoint_contents.named import named_contents
-from legacy_opt.compat.state.checkpoint_files import TensorInfo
+from legacy_opt.compat.state.checkpoint_files.tensor_info import TensorInfo
 from legacy_opt.optimizers import catalogue
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.keras.keras_apis import OPTIMIZER_V2
@@ -20,7 +20,8 @@ SHAPES = {"dense/kernel": (3, 4), "dense/bias": (4,), "scale": ()}
 
 
 def info(*shape, **options):
-    return TensorInfo(options.get("dtype", tf.float32), shape, nbytes=0)
+    dtype = options.get("dtype", tf.float32).base_dtype
+    return TensorInfo(dtype.name, shape, int(np.prod(shape)) * dtype.size)
 
 
 def tensors_of(train, shapes=None, use_resource=None):
@@ -409,8 +410,9 @@ def test_a_float_or_a_vector_is_not_the_global_step():
 
 
 def test_sizes_of_strings_and_of_unknown_dtypes():
-    unknown = collections.namedtuple("Unknown", "name size")("type 99", 0)
-    found = named_contents({"words": info(3, dtype=tf.string), "odd": info(4, dtype=unknown)})
+    found = named_contents(
+        {"words": TensorInfo("string", (3,), 20), "odd": TensorInfo("type 99", (4,), 16)}
+    )
     sizes = {item.name: (item.stored.numbers, item.stored.bytes) for item in found.items()}
     assert sizes == {"words": (3, 0), "odd": (4, 0)}
 

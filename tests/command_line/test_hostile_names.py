@@ -9,11 +9,9 @@ import tensorflow as tf
 
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
 from legacy_opt.compat.cli import tables
-from legacy_opt.compat.state.checkpoint_files import (
-    CheckpointError,
-    CheckpointWriter,
-    open_checkpoint,
-)
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
 
@@ -67,7 +65,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from legacy_opt.compat import cli, load_v1_checkpoint, save_v1_checkpoint, to_keras
-from legacy_opt.compat.state.checkpoint_files import CheckpointWriter
+from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 
 def print_error(function, *arguments, **options):
     try:

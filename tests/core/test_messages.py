@@ -12,7 +12,7 @@ from legacy_opt.compat import (
     to_plain_keras,
     to_v1,
 )
-from legacy_opt.compat.state.checkpoint_files import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.processes.command_line import Screen
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint
-from legacy_opt.compat.state.checkpoint_files import open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from legacy_opt.compat.state.checkpoints import conversion_by_name
 from tests.support.decays import InKeras, InNumpy, InSession
 

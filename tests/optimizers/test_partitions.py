@@ -14,7 +14,8 @@ import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from legacy_opt.compat.state import checkpoint_contents
-from legacy_opt.compat.state.checkpoint_files import CheckpointError, open_checkpoint
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
+from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from legacy_opt.compat.state.checkpoints import conversion_by_name
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.running import REF_AND_RESOURCE

@@ -20,8 +20,9 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import recorded
-from legacy_opt.compat.state.checkpoint_files import CheckpointError, index
+from legacy_opt.compat.state.checkpoint_files import index
 from legacy_opt.compat.state.checkpoint_files.crc32c import masked_crc32c
+from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoints import state_transfer
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows

@@ -15,8 +15,8 @@ class Item(NamedTuple):
       name: in a name-based checkpoint, the name of the tensor. If there are several tensors, the
         name of the variable or slot that they form. In an object-based checkpoint, a name made from
         the object graph, such as "x, slot m"; for a tensor in `Contents.other`, its checkpoint key.
-      dtype: a `tf.DType`, or an `UnknownType` if this TensorFlow lacks the dtype. For an
-        EmbeddingVariable, the dtype of its values.
+      dtype: the name of the dtype, as in `TensorInfo`. For an EmbeddingVariable, the dtype of its
+        values.
       shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
         (rows, length of a row); for OF_EACH_PART, the shape of one slot, or None if the slots have
         different shapes.
@@ -30,7 +30,7 @@ class Item(NamedTuple):
     """
 
     name: str
-    dtype: object
+    dtype: str
     shape: Optional[tuple]
     kind: str
     stored: StoredTensor

@@ -4,8 +4,10 @@ import zipfile
 from typing import Any, Callable, NamedTuple
 
 from ... import file_endings
-from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint, paths
+from ..checkpoint_files import keras_files, paths
+from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.object_graph import SLOT_VARIABLES
+from ..checkpoint_files.reader import open_checkpoint
 
 STEP = "iter"
 _WRITTEN_BY = (
@@ -14,7 +16,7 @@ _WRITTEN_BY = (
 )
 
 
-class SavedState(NamedTuple):
+class SavedByKeras2(NamedTuple):
     """The variables of a model and the state of its OptimizerV2 in a file.
 
     Attributes:
@@ -22,7 +24,7 @@ class SavedState(NamedTuple):
       keys: a dict from pairs to names of tensors in the file. The pair is (variable, "") for a
         variable, (variable, slot) for a slot, and ("", name) for another variable of the optimizer,
         such as `STEP` and hyperparameters.
-      infos: a dict from names of tensors to objects with a `dtype` and a `shape`.
+      infos: a dict from names of tensors to `TensorInfo`.
       optimizer: the name of the optimizer in a checkpoint, its class in an .h5 file; "" if unknown.
       kind: what `optimizer` is: "name" or "class".
       read: a function that returns a tensor by its name in the file, after `verify`.
@@ -44,7 +46,7 @@ class SavedState(NamedTuple):
 
 
 def saved_state(path):
-    """Returns the `SavedState` of a file, without reading its data.
+    """Returns the `SavedByKeras2` of a file, without reading its data.
 
     Args:
       path: an .h5 file, a checkpoint of tf.train.Checkpoint, or the folder of a SavedModel.
@@ -81,7 +83,7 @@ def _in_checkpoint(checkpoint):
     for path in sorted(own, key=len, reverse=True):
         keys["", path.rpartition("/")[2]] = own[path]
     tensors, name = checkpoint.tensors, optimizer.name
-    return SavedState(
+    return SavedByKeras2(
         checkpoint.path, keys, tensors, name, "name", checkpoint.read, checkpoint.verify
     )
 
@@ -103,4 +105,4 @@ def _in_h5(path):
         arrays.update(keras_files.read_h5(path, names))
 
     infos, name = model.infos, model.optimizer
-    return SavedState(path, keys, infos, name, "class", arrays.__getitem__, verify)
+    return SavedByKeras2(path, keys, infos, name, "class", arrays.__getitem__, verify)

@@ -8,7 +8,7 @@ have numbers: `Adam/iter_1` and `Adam/learning_rate_1`.
 import collections
 import re
 
-from . import slot_signatures
+from ..checkpoint_files.tensor_info import is_integer
 
 # Maps the sorted slot names of Keras' own optimizers, in Keras 2 and 3, to descriptions for users.
 BY_SLOTS = {
@@ -39,7 +39,7 @@ def optimizer_names(items):
     steps = [
         _STEP.match(name).group(1)
         for name, item in items.items()
-        if _STEP.match(name) and item.shape == () and slot_signatures.is_integer(item.dtype)
+        if _STEP.match(name) and item.shape == () and is_integer(item.dtype)
     ]
     return {name for name in steps if name + "/learning_rate" in items or _has_slots(name, items)}
 

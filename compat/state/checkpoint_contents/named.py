@@ -10,6 +10,7 @@ import collections
 import itertools
 import re
 
+from ..checkpoint_files.tensor_info import is_integer
 from . import deeprec_embeddings, keras_names, partitions, slot_signatures
 from .items import (
     EMBEDDING_VARIABLE,
@@ -153,7 +154,7 @@ def _step(items):
         item
         for name, item in items.items()
         if name.split("/")[-1] in _STEP_NAMES
-        if item.shape == () and slot_signatures.is_integer(item.dtype)
+        if item.shape == () and is_integer(item.dtype)
     ]
     return min(steps, key=lambda item: (item.name.count("/"), item.name)) if steps else None
 

@@ -18,6 +18,7 @@ import re
 from typing import NamedTuple, Tuple
 
 from ... import arrays
+from .stored import SLICES, StoredTensor
 
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
@@ -63,8 +64,6 @@ def mangled_slots(tensors, shapes):
       A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
       of which slices are missing.
     """
-    from .stored import SLICES, StoredTensor  # imports TensorFlow
-
     names = mangled_names(tensors, shapes)
     slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
     return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}

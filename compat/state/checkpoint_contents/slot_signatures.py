@@ -5,24 +5,21 @@ and the forms (shapes and dtypes) of its slots.
 """
 
 import collections
-import inspect
 import itertools
 import re
 from typing import NamedTuple
 
+from legacy_opt import recorded
 from legacy_opt.core.count_layout import CountLayout
-from legacy_opt.core.rule_optimizer import RuleOptimizer
-from legacy_opt.core.slots import Slot
-from legacy_opt.optimizers import catalogue
-from legacy_opt.optimizers.adam_base import AdamBase
+from legacy_opt.recorded import records
+from legacy_opt.recorded.records import ELEMENT
 
 from ...plain_text import counted
+from ..checkpoint_files.tensor_info import is_integer
 
-# A form describes the shape and dtype of a slot. A slot may have several forms: the counts of a
-# vector are of both kinds of `count_layout`.
-LIKE_VARIABLE, SCALAR = "like the variable", "scalar"
-ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
-DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
+# A form describes the shape and dtype of a slot: a layout of recorded rules, or one of these. A
+# slot may have several forms: the counts of a vector are of both kinds of `CountLayout`.
+ANY, DIAGONAL, MATRIX = "any", "diagonal of axis %d of %d", "matrix of axis %d of %d"
 _NUMBER = re.compile(r"_\d+$")
 _BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
 _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
@@ -33,24 +30,23 @@ class Signature(NamedTuple):
 
     Attributes:
       label: a description of the optimizer for users.
-      names: the optimizer's possible names in the names of slots, such as "Adam" in "x/Adam_1".
+      name: the optimizer's name in the names of slots, such as "Adam" in "x/Adam_1".
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
       powers: the number of shared variables that contain a power of a beta, such as beta1_power.
     """
 
     label: str
-    names: tuple
+    name: str
     roles: tuple
     layout: tuple
     powers: int = 0
 
 
-def _signature(label, name, roles, powers=0, **forms):
+def _signature(label, name, roles, **forms):
     """Returns a signature; `forms` has the forms of roles that are not like the variable."""
     roles = tuple(roles.split())
-    layout = tuple(forms.get(role, LIKE_VARIABLE) for role in roles)
-    return Signature(label, (name,), roles, layout, powers)
+    return Signature(label, name, roles, tuple(forms.get(role, ELEMENT) for role in roles))
 
 
 def _shampoos(ranks):
@@ -62,77 +58,69 @@ def _shampoos(ranks):
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
-            slots = [("gbar", LIKE_VARIABLE)]
+            slots = [("gbar", ELEMENT)]
             for axis, kind in enumerate(kinds):
                 like = kind % (axis, rank)
                 if powers and kind is MATRIX:
                     slots.append((f"H_{axis}", like))
                 slots.append((f"Gbar_{axis}", like))
             roles, layouts = zip(*slots)
-            yield Signature("Shampoo", ("Shampoo",), roles, layouts)
+            yield Signature("Shampoo", "Shampoo", roles, layouts)
 
 
-def _of_classes(named):
-    """Yields signatures of our optimizers, not `named`, whose slots are all like the variable."""
-    known = {name for signature in named for name in signature.names}
-    for cls in (getattr(catalogue, name) for name in catalogue.__all__):
-        label = cls.__name__.replace("Optimizer", "")
-        names = {inspect.signature(cls).parameters["name"].default, label} - known
-        roles = _roles_like_the_variable(cls)
-        if names and roles:
-            powers = 2 if cls.non_slots is AdamBase.non_slots else 0
-            layout = (LIKE_VARIABLE,) * len(roles)
-            yield Signature(label, tuple(sorted(names)), roles, layout, powers)
+# Labels of records, if the label is not the name of the class.
+_LABELS = {
+    "AdamGS": "Adam without powers of beta, as AdamGS",
+    "AdagradDecay": "AdagradDecay, V1 layout",
+    "AdagradDecayV2": "AdagradDecay, V2 layout",
+    "AdamWeightDecay": "BERT's AdamWeightDecay or LAMB",
+}
 
 
-def _roles_like_the_variable(cls):
-    """Returns the names of a class's slots; () if a slot may be unlike the variable."""
-    if getattr(cls, "slot_layouts", None) is not RuleOptimizer.slot_layouts:
-        return ()
-    alike = all(type(slot) is Slot and slot.op_name is None for slot in cls.slots.values())
-    return tuple(cls.slots) if alike else ()
+def _of_records():
+    """Yields the signatures of recorded optimizers, those whose slots have their own name first."""
+    found = []
+    for record in map(recorded.load, recorded.catalogue()):
+        label = record.optimizer.replace("Optimizer", "")
+        for slots in (group.slots for group in record.groups if group.slots):
+            roles = tuple(sorted(slots, key=lambda role: slots[role].suffix))
+            powers = sum("_power" in name for name in record.shared)
+            kind = roles, tuple(slots[role].layout for role in roles), powers
+            found.append((label, family(slots[roles[0]].suffix), kind))
+    known = set()
+    for label, name, kind in sorted(found, key=lambda each: each[0] != each[1]):
+        if (name, kind) not in known:
+            yield Signature(_LABELS.get(label, label), name, *kind)
+        known.update([name, (name, kind)])
+    for label, name, kind in found:
+        # Users may give an optimizer the name of its class, such as Nadam, whose default is Adam.
+        if label not in known and set(kind[1]) == {ELEMENT} and name not in _BERT.values():
+            yield Signature(label, label, *kind)
 
 
-_DECAY, _ASYNC = "accumulator accumulator_decay_power", "m v beta1_power beta2_power"
+def family(suffix):
+    """Returns the optimizer's name in the suffix of a slot's name ("Adam" for "Adam_1")."""
+    return _BERT.get(suffix) or _NUMBER.sub("", suffix)
+
+
 _DEBIASED = "zero-debiased moving averages"
-# If two signatures have the same name and layout, the signature with more powers of beta is first.
-_NAMED = (
-    _signature("Adam", "Adam", "m v", 2),
-    _signature("AdaMax", "AdaMax", "m v", 1),
-    _signature("Adam without powers of beta, as AdamGS", "Adam", "m v"),
-    _signature("Adagrad", "Adagrad", "accumulator"),
-    _signature("Momentum", "Momentum", "momentum"),
-    _signature("RMSProp", "RMSProp", "rms momentum"),
+_SIGNATURES = (
+    *_of_records(),
+    # What the default arguments of recorded optimizers do not show.
     _signature("centered RMSProp", "RMSProp", "rms mg momentum"),
-    _signature("Adadelta", "Adadelta", "accum accum_update"),
-    _signature("Ftrl", "Ftrl", "accum linear"),
-    _signature("ProximalAdagrad", "ProximalAdagrad", "accumulator"),
-    _signature("AdagradDA", "AdagradDA", "gradient_accumulator gradient_squared_accumulator"),
-    *(
-        _signature(
-            f"AdagradDecay, {v} layout", "AdagradDecay", _DECAY, accumulator_decay_power=kind
-        )
-        for v, kind in CountLayout.NAMES.items()
+    _signature(
+        "Adafactor", "Adafactor", "m vr vc", vr=records.MATRIX_ROW, vc=records.MATRIX_COLUMN
     ),
-    _signature("AdamAsync", "AdamAsync", _ASYNC, beta1_power=SCALAR, beta2_power=SCALAR),
-    _signature("AdamW", "AdamW", "m v", 2),
-    _signature("MomentumW", "MomentumW", "momentum"),
-    _signature("RegAdagrad", "RegAdagrad", "accumulator"),
-    *(
-        _signature("Adafactor", "Adafactor", roles, vr=ROW_MEANS, vc=COLUMN_MEANS)
-        for roles in ("vr vc", "m vr vc", "v", "m v")  # vr and vc need at least two axes
-    ),
+    _signature("Adafactor", "Adafactor", "m v"),
     *_shampoos(ranks=(1, 2, 3, 4)),
     # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
     # roles of these slots are unknown.
     _signature("Shampoo", "Shampoo", ""),
-    _signature("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _signature("moving averages", "ExponentialMovingAverage", "average"),
     _signature(_DEBIASED, "biased", "biased", biased=ANY),
     _signature(_DEBIASED, "local_step", "local_step", local_step=ANY),
 )
-_SIGNATURES = (*_NAMED, *_of_classes(_NAMED))
-_NAMES = {name for signature in _SIGNATURES for name in signature.names}
+_NAMES = {signature.name for signature in _SIGNATURES}
 
 
 def _first_of_each_kind(signatures):
@@ -151,18 +139,13 @@ _FOR_UNKNOWN_NAMES = _first_of_each_kind(
 )
 
 
-def family(suffix):
-    """Returns the optimizer's name in the suffix of a slot's name ("Adam" for "Adam_1")."""
-    return _BERT.get(suffix) or _NUMBER.sub("", suffix)
-
-
 def is_known(suffix):
     """Returns whether the slots of a known optimizer have this suffix."""
     return family(suffix) in _NAMES
 
 
 def layout(variable, slots):
-    """Returns a list of sets: the forms of each slot of a variable, such as LIKE_VARIABLE."""
+    """Returns a list of sets: the forms of each slot of a variable, such as ELEMENT."""
     return [_forms(variable, slot) for slot in slots]
 
 
@@ -171,19 +154,15 @@ def _forms(variable, slot):
     if is_integer(slot.dtype):
         shapes = CountLayout.shapes(whole)
     else:
-        shapes = {LIKE_VARIABLE: whole, SCALAR: ()}
+        shapes = {ELEMENT: whole, records.ROW: whole and whole[:1], records.SCALAR: ()}
         if len(whole or ()) > 1:
-            shapes.update({ROW_MEANS: whole[:-1], COLUMN_MEANS: whole[:-2] + whole[-1:]})
+            shapes[records.MATRIX_ROW] = whole[:-1]
+            shapes[records.MATRIX_COLUMN] = whole[:-2] + whole[-1:]
         lengths = whole or (() if whole is None else (1,))
         for axis, length in enumerate(lengths):
             shapes[DIAGONAL % (axis, len(lengths))] = (length,)
             shapes[MATRIX % (axis, len(lengths))] = (length, length)
     return {ANY, *(form for form, shape in shapes.items() if shape == slot.shape)}
-
-
-def is_integer(dtype):
-    """Returns whether a dtype is an integer dtype; False for an `UnknownType`."""
-    return getattr(dtype, "is_integer", False)
 
 
 def recognise(name, layouts, powers):
@@ -201,7 +180,7 @@ def recognise(name, layouts, powers):
     is_known_name = name in _NAMES
     candidates = _FOR_UNKNOWN_NAMES
     if is_known_name:
-        candidates = [each for each in _SIGNATURES if name in each.names]
+        candidates = [each for each in _SIGNATURES if each.name == name]
     candidates = [signature for signature in candidates if _POWERS[signature.powers] <= powers]
     guesses = [
         (f"unknown, with {counted(len(slots), 'slot')} per variable", ()) for slots in layouts

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import arrays
 from ...arrays import slices
-from ..checkpoint_files import reader
+from ..checkpoint_files.tensor_info import TensorInfo
 
 COPIES, SLICES = "copies", "slices"
 Axis = Union[str, int, None]
@@ -27,7 +27,7 @@ class StoredTensor(NamedTuple):
     """
 
     names: Tuple[str, ...]
-    infos: Tuple[reader.TensorInfo, ...]
+    infos: Tuple[TensorInfo, ...]
     axis: Axis = COPIES
 
     @classmethod
@@ -37,9 +37,8 @@ class StoredTensor(NamedTuple):
 
     @property
     def dtype(self):
-        """The dtype of the first tensor: a `tf.DType` or an `UnknownType`."""
-        dtype = self.infos[0].dtype
-        return getattr(dtype, "base_dtype", dtype)
+        """The name of the dtype of the first tensor."""
+        return self.infos[0].dtype
 
     @property
     def shape(self):
@@ -77,8 +76,10 @@ class StoredTensor(NamedTuple):
 
     @property
     def bytes(self):
-        """The number of bytes of the saved elements; strings count as 0 bytes."""
-        return sum(reader.nbytes_of(info.dtype, info.shape) for info in self._counted)
+        """The number of bytes of the saved elements; strings and unknown dtypes count as 0."""
+        return sum(
+            info.nbytes for info in self._counted if info.is_readable and info.dtype != "string"
+        )
 
     @property
     def _counted(self):
@@ -113,9 +114,10 @@ class StoredTensor(NamedTuple):
           ValueError: copies of the value differ.
         """
         if self.axis == SLICES:
-            value = np.zeros(self.infos[0].shape, self.dtype.as_numpy_dtype)
-            for name, part in self._places():
-                value[slices(*part)] = checkpoint.read(name, part)
+            pieces = [(part, checkpoint.read(name, part)) for name, part in self._places()]
+            value = np.zeros(self.infos[0].shape, pieces[0][1].dtype)
+            for part, piece in pieces:
+                value[slices(*part)] = piece
             return value
         values = [checkpoint.read(name) for name in self.names]
         if isinstance(self.axis, int):
@@ -148,7 +150,7 @@ class StoredTensor(NamedTuple):
 
 def new_tensor(name, dtype, shape, parts=()):
     """Returns the `StoredTensor` of one tensor that is not in a checkpoint yet."""
-    return StoredTensor((name,), (reader.TensorInfo(dtype, shape, 0, parts),))
+    return StoredTensor((name,), (TensorInfo(dtype, shape, 0, parts),))
 
 
 def joined_shape(shapes, axis):

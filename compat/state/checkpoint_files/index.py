@@ -11,7 +11,11 @@ needed.
 import struct
 from typing import NamedTuple
 
+from ... import arrays
+from ...file_endings import INDEX
 from .crc32c import masked_crc32c
+from .errors import CheckpointError, check_data_file
+from .tensor_info import TensorInfo
 from .wire_format import WireError, fields, messages, number, varint
 
 _FOOTER_BYTES = 48
@@ -81,6 +85,53 @@ class Index(NamedTuple):
         count = len(self.data_bytes)
         return [f"{prefix}.data-{shard:05d}-of-{count:05d}" for shard in range(count)]
 
+    def tensors(self, prefix, size_of, dtype_of):
+        """Returns a dict from names to `TensorInfo`, after checks that all fits the data files.
+
+        Args:
+          prefix: the prefix of the checkpoint.
+          size_of: a function that returns the size of a file; None if the file does not exist.
+          dtype_of: a function from the number of a dtype to its name (see `TensorInfo`) and the
+            number of bytes of an element; 0 if it varies or is unknown.
+
+        Raises:
+          CheckpointError: a data file is missing or truncated, or a tensor does not fit its data.
+        """
+        for path, needed in zip(self.data_files(prefix), self.data_bytes):
+            check_data_file(prefix, path, size_of(path), needed)
+        tensors = {}
+        for name in sorted(self.entries):
+            dtype, width = dtype_of(self.entries[name].dtype)
+            problem = self._problem(name, width)
+            if problem:
+                raise CheckpointError(f"{prefix + INDEX!r} is corrupt: the tensor {problem}.")
+            _, shape, nbytes, parts = self.entries[name]
+            parts = () if parts == (arrays.whole(shape),) else parts
+            tensors[name] = TensorInfo(dtype, shape, arrays.count(shape) * width or nbytes, parts)
+        return tensors
+
+    def _problem(self, name, width):
+        """Returns how a tensor does not fit its data; "" if it fits.
+
+        Without this check, TensorFlow would allocate memory for a corrupt shape.
+        """
+        shape, places = self.entries[name].shape, self.stored.get(name, ())
+        parts = self.entries[name].parts or (arrays.whole(shape),)
+        needed = [arrays.count(each) * width for each, _ in parts]
+        stored = [place.nbytes for place in places] if width and places else needed
+        if sum(stored) != sum(needed):
+            needs = f"its shape {list(shape)} needs {sum(needed)}"
+            return f"{name!r} has {sum(stored)} bytes, and {needs}"
+        is_covered_once = sum(arrays.count(each) for each, _ in parts) <= arrays.count(shape)
+        is_in_files = all(
+            0 <= each.shard < len(self.data_bytes) and min(each.offset, each.nbytes) >= 0
+            for each in places
+        )
+        is_inside = all(_is_inside(part, shape) for part in parts)
+        if stored == needed and is_covered_once and is_in_files and is_inside:
+            return ""
+        return f"{name!r} of the shape {list(shape)} does not fit its data"
+
 
 def is_table(content):
     """Returns whether a file, or only its last bytes, ends with the magic number of a table."""
@@ -140,6 +191,15 @@ def _as_part(full_shape, extents):
         size if length == -1 else length for (_, length), size in zip(extents, full_shape)
     )
     return lengths, tuple(start for start, _ in extents)
+
+
+def _is_inside(part, shape):
+    """Returns whether a part (shape, offset) is inside a tensor of a shape."""
+    lengths, offset = part
+    return len(lengths) == len(offset) == len(shape) and all(
+        min(start, length) >= 0 and start + length <= size
+        for length, start, size in zip(lengths, offset, shape)
+    )
 
 
 def _part_key(name, extents):

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from ... import arrays
 from ...plain_text import size
-from . import CheckpointError, TensorInfo
+from .errors import CheckpointError
+from .tensor_info import TensorInfo
 
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
@@ -140,7 +141,7 @@ def model_in_h5(path):
         if _STATE_IN_H5 in content:
             state.update(_datasets(content[_STATE_IN_H5]))
         infos = {
-            key: TensorInfo(tf.as_dtype(content[key].dtype), tuple(content[key].shape), 0)
+            key: TensorInfo(tf.as_dtype(content[key].dtype).name, tuple(content[key].shape), 0)
             for key in [*weights.values(), *state.values()]
         }
         training = json.loads(content.attrs.get("training_config", "{}")) or {}

@@ -97,12 +97,12 @@ def parse_object_graph(serialized):
     """
     try:
         proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
-        return _Parser(proto).parsed()
+        return _GraphParser(proto).parsed()
     except (DecodeError, IndexError, KeyError) as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-class _Node:
+class _SavedObject:
     """A node of the graph: its children, slots and keys, and its full name if it is a variable."""
 
     def __init__(self, proto):
@@ -126,11 +126,11 @@ class _Node:
         return [self.children[str(number)] for number in numbers]
 
 
-class _Parser:
+class _GraphParser:
     """Finds the optimizers in a graph, and separates their variables from all other variables."""
 
     def __init__(self, proto):
-        self._nodes = [_Node(node) for node in proto.nodes]
+        self._nodes = [_SavedObject(node) for node in proto.nodes]
         self._paths = self._paths_from(0)
         kinds = {number: self._kind(number) for number in range(len(self._nodes))}
         self._kinds = {number: kind for number, kind in kinds.items() if kind is not None}

@@ -4,16 +4,16 @@ import ast
 import contextlib
 import os
 import re
-from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ... import arrays, special_files
-from ...arrays import slices, whole
+from ... import special_files
+from ...arrays import slices
 from ...file_endings import INDEX, prefix_of
 from .crc32c import CHUNK_BYTES, masked_crc32c
-from .errors import AGAIN, CheckpointError, check_data_file
+from .errors import AGAIN, CheckpointError
 from .index import parse_index
+from .tensor_info import unknown_dtype
 from .tensor_names import OBJECT_GRAPH
 
 # The numbers of dtypes in TensorFlow's types.proto, and NumPy's names. NumPy lacks the others.
@@ -36,21 +36,6 @@ _DTYPES = {
 _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
 
 
-class PlainInfo(NamedTuple):
-    """A tensor in a checkpoint.
-
-    Attributes:
-      dtype: NumPy's name of the dtype; None if NumPy does not have it.
-      shape: a tuple of ints.
-      parts: if the tensor is saved in parts, a pair (shape of the part, offset of the part in the
-        tensor) for each part; empty if it is saved whole.
-    """
-
-    dtype: Optional[str]
-    shape: Tuple[int, ...]
-    parts: tuple = ()
-
-
 class PlainCheckpoint:
     """A checkpoint to read from.
 
@@ -59,7 +44,7 @@ class PlainCheckpoint:
 
     Attributes:
       path: the prefix.
-      tensors: a dict from names to `PlainInfo`.
+      tensors: a dict from names to `TensorInfo`.
 
     Raises:
       CheckpointError: there is no such checkpoint, it is of another kind, truncated or corrupt.
@@ -82,46 +67,19 @@ class PlainCheckpoint:
                 f"{self.path!r} was written by tf.train.Checkpoint. Convert it to a checkpoint of "
                 "a Saver first: legacy-opt convert SRC DST --to v1"
             )
-        self._entries, self._stored = index.entries, index.stored
-        self._files = index.data_files(self.path)
-        for name, needed in zip(self._files, index.data_bytes):
-            special_files.refuse(name)
-            size = None
-            with contextlib.suppress(OSError):
-                size = os.stat(name).st_size
-            check_data_file(self.path, name, size, needed)
-        self.tensors = {name: self._info(name) for name in sorted(index.entries)}
-
-    def _info(self, name):
-        """Returns the `PlainInfo` of a tensor, whose parts fill its shape."""
-        entry = self._entries[name]
-        dtype = _DTYPES.get(entry.dtype)
-        parts = entry.parts or (whole(entry.shape),)
-        places = self._stored.get(name, [])
-        if len(places) != len(parts):
-            raise CheckpointError(f"{self.path!r} is incomplete: parts of {name!r} are missing.")
-        fits = all(_is_inside(part, entry.shape) for part in parts) and all(
-            0 <= each.shard < len(self._files) and min(each.offset, each.nbytes) >= 0
-            for each in places
-        )
-        if dtype is not None:
-            width = np.dtype(dtype).itemsize
-            size = arrays.count(entry.shape) * width
-            sizes = [arrays.count(shape) * width for shape, _ in parts]
-            fits = fits and sizes == [each.nbytes for each in places]
-            if fits and sum(sizes) < size:
+        self._stored, self._files = index.stored, index.data_files(self.path)
+        self.tensors = index.tensors(self.path, _size_of, _dtype_of)
+        for name, info in self.tensors.items():
+            if name not in self._stored:
+                raise CheckpointError(
+                    f"{self.path!r} is incomplete: parts of {name!r} are missing."
+                )
+            if info.is_readable and info.missing:
                 raise CheckpointError(
                     f"{self.path!r} has only some parts of {name!r}. A Saver writes such slots of "
                     "partitioned variables if their optimizer is in a scope. Load the checkpoint "
                     "with load_v1_checkpoint, and write another with save_v1_checkpoint."
                 )
-            fits = fits and sum(sizes) == size
-        if not fits:
-            raise CheckpointError(
-                f"{self.path + INDEX!r} is corrupt: the tensor {name!r} of the shape "
-                f"{list(entry.shape)} does not fit its data, or parts of it are missing."
-            )
-        return PlainInfo(dtype, entry.shape, () if parts == (whole(entry.shape),) else parts)
 
     def read(self, name):
         """Reads a tensor, whose parts are joined. At most twice its bytes are in memory.
@@ -130,7 +88,7 @@ class PlainCheckpoint:
           CheckpointError: NumPy does not have its dtype, or its data are damaged.
         """
         info = self.tensors[name]
-        if info.dtype is None:
+        if not info.is_readable:
             raise CheckpointError(f"{self.path!r}: NumPy does not have the dtype of {name!r}.")
         pieces = (self._data(name, place, info.dtype) for place in self._stored[name])
         if not info.parts:
@@ -156,6 +114,18 @@ class PlainCheckpoint:
         return array.view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
 
 
+def _size_of(path):
+    special_files.refuse(path)
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_size
+    return None
+
+
+def _dtype_of(number):
+    name = _DTYPES.get(number)
+    return (unknown_dtype(number), 0) if name is None else (name, np.dtype(name).itemsize)
+
+
 def _prefix(path):
     """Returns the prefix of a checkpoint; of a folder, that of its latest checkpoint."""
     if not os.path.isdir(path):
@@ -170,12 +140,3 @@ def _prefix(path):
             f"{path!r} is a folder, and no `checkpoint` file in it names the latest checkpoint."
         ) from error
     return os.path.join(path, name)
-
-
-def _is_inside(part, whole):
-    """Returns whether a part (shape, offset) is inside a tensor of a shape."""
-    shape, offset = part
-    return len(shape) == len(offset) == len(whole) and all(
-        min(start, size) >= 0 and start + size <= end
-        for size, start, end in zip(shape, offset, whole)
-    )

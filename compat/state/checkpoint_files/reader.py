@@ -6,7 +6,6 @@ graph runs RestoreV2, the operation that Saver uses.
 """
 
 import hashlib
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,42 +15,12 @@ from legacy_opt import versions
 from ... import arrays
 from . import paths
 from .crc32c import CHUNK_BYTES, masked_crc32c
-from .errors import AGAIN, check_data_file
+from .errors import AGAIN
 from .file_watch import Watch, stamp
 from .index import parse_index
 from .object_graph import OBJECT_GRAPH, parse_object_graph
 from .paths import V1, V2, CheckpointError, reason
-
-
-class UnknownType(NamedTuple):
-    """A dtype that the installed TensorFlow does not have."""
-
-    name: str
-    size: int = 0
-
-
-class TensorInfo(NamedTuple):
-    """The dtype, shape and size of a tensor in a checkpoint.
-
-    Attributes:
-      dtype: a tf.DType, or an UnknownType.
-      shape: a tuple of ints.
-      nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
-      parts: if the tensor is saved in parts, as partitioned variables are, a pair (shape of the
-        part, offset of the part in the tensor) for each part. Empty if the tensor is saved whole.
-        Always empty in V1 format, because parts are not parsed in this format.
-    """
-
-    dtype: Any
-    shape: tuple
-    nbytes: int
-    parts: tuple = ()
-
-    @property
-    def missing(self):
-        """The number of elements that no part contains."""
-        saved = sum(arrays.count(shape) for shape, _ in self.parts)
-        return arrays.count(self.shape) - saved if self.parts else 0
+from .tensor_info import TensorInfo, unknown_dtype
 
 
 def open_checkpoint(path):
@@ -112,34 +81,13 @@ class Checkpoint:
             raise CheckpointError(f"{self._listing!r} is corrupt: {error}") from error
         self._stored = index.stored
         self._data_files = index.data_files(self.path)
-        for name, needed in zip(self._data_files, index.data_bytes):
-            paths.refuse_special(name)
-            size = tf.io.gfile.stat(name).length if tf.io.gfile.exists(name) else None
-            try:
-                check_data_file(self.path, name, size, needed)
-            except CheckpointError:
-                self._refuse_change()
-                raise
+        try:
+            infos = index.tensors(self.path, _size_of, _dtype_of)
+        except CheckpointError:
+            self._refuse_change()
+            raise
         self._watch = Watch([self._listing] + self._data_files)
-        infos = {
-            name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
-            for name, entry in index.entries.items()
-        }
-        for name, entry in index.entries.items():
-            self._check_size(name, entry, infos[name])
         return infos
-
-    def _check_size(self, name, entry, info):
-        """Raises an error if the shape needs more bytes than the checkpoint stores.
-
-        Without this check, TensorFlow would allocate memory for the corrupt shape.
-        """
-        needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
-        if needed > entry.nbytes or any(size < 0 for size in info.shape):
-            raise CheckpointError(
-                f"{self._listing!r} is corrupt: the tensor {name!r} has {entry.nbytes} bytes, "
-                f"and its shape {list(info.shape)} needs {needed}."
-            )
 
     def check_unchanged(self):
         """Raises a CheckpointError if the checkpoint has changed since it was opened."""
@@ -180,10 +128,10 @@ class Checkpoint:
             TensorFlow lacks its dtype, or the checkpoint has been overwritten since it was opened.
         """
         info = self.info(name)
-        if isinstance(info.dtype, UnknownType):
+        if not info.is_readable:
             raise CheckpointError(
                 f"{self.path!r}: TensorFlow {versions.tensorflow_version()} cannot read the "
-                f"tensor {name!r}, whose dtype ({info.dtype.name}) it does not have."
+                f"tensor {name!r}, whose dtype ({info.dtype}) it does not have."
             )
         try:
             with tf.Graph().as_default(), session() as sess:
@@ -211,7 +159,7 @@ class Checkpoint:
 
     def _matches_checksum(self, name):
         info, stored = self.info(name), self._stored.get(name)
-        if stored is None or info.missing or isinstance(info.dtype, UnknownType):
+        if stored is None or info.missing or not info.is_readable:
             return False
         try:
             return all(
@@ -266,26 +214,30 @@ def _changed(what):
 
 
 def _infos_v1(reader):
-    dtypes = reader.get_variable_to_dtype_map()
-    return {
-        name: _info(dtypes[name], tuple(shape))
-        for name, shape in reader.get_variable_to_shape_map().items()
-    }
+    dtypes, infos = reader.get_variable_to_dtype_map(), {}
+    for name, shape in reader.get_variable_to_shape_map().items():
+        dtype, width = _dtype_of(dtypes[name])
+        infos[name] = TensorInfo(dtype, tuple(shape), arrays.count(shape) * width)
+    return infos
 
 
-def _info(dtype, shape, nbytes=0, parts=()):
+def _size_of(path):
+    paths.refuse_special(path)
+    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+
+
+def _dtype_of(number):
+    """Returns the name of a dtype, and the size of an element; see `Index.tensors`."""
     try:
-        dtype = tf.as_dtype(dtype)
+        dtype = tf.as_dtype(number).base_dtype
     except (TypeError, KeyError, ValueError):
-        dtype = UnknownType(f"type {dtype}")
-    if parts == (arrays.whole(shape),):
-        parts = ()
-    return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
+        return unknown_dtype(number), 0
+    return dtype.name, 0 if dtype in (tf.string, tf.variant, tf.resource) else dtype.size
 
 
 def nbytes_of(dtype, shape):
     """Returns the size of a tensor in memory; 0 for strings."""
-    return 0 if dtype == tf.string else arrays.count(shape) * dtype.size
+    return 0 if dtype == "string" else arrays.count(shape) * tf.as_dtype(dtype).size
 
 
 def as_array(value):
@@ -310,5 +262,8 @@ def restored(path, names, dtypes, specs):
     Each of the `specs` is the result of `slice_spec`, or "" for a whole tensor.
     """
     return tf.raw_ops.RestoreV2(
-        prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=dtypes
+        prefix=path,
+        tensor_names=names,
+        shape_and_slices=specs,
+        dtypes=[tf.as_dtype(each) for each in dtypes],
     )

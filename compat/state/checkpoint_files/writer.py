@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -135,12 +135,12 @@ class CheckpointWriter:
           CheckpointError: the name is not allowed or already used, or writing failed.
         """
         array = reader.as_array(array)
-        dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
+        dtype = "string" if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype).name
         nbytes = _nbytes(array)
         if nbytes < SHARD_BYTES:
             array = array.copy()  # the caller may change its array before the copy is written
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
-        self._write(_Item(name, spec, dtype, nbytes, array=array))
+        self._write(_ToWrite(name, spec, dtype, nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
         """Copies a tensor of another checkpoint, where its name is `source_name` if not `name`.
@@ -155,9 +155,9 @@ class CheckpointWriter:
         source_name = name if source_name is None else source_name
         self._sources[id(checkpoint)] = checkpoint
         info = checkpoint.info(source_name)
-        if isinstance(info.dtype, reader.UnknownType):
+        if not info.is_readable:
             checkpoint.read(source_name)  # raises a CheckpointError
-        source = _Item(name, "", info.dtype, info.nbytes, checkpoint, source_name)
+        source = _ToWrite(name, "", info.dtype, info.nbytes, checkpoint, source_name)
         if part is not None:
             self._write(source._replace(spec=reader.slice_spec(part[0], info.shape, part[1])))
         elif not info.parts:
@@ -241,12 +241,12 @@ class CheckpointWriter:
             tf.io.gfile.remove(old)
 
 
-class _Item(NamedTuple):
+class _ToWrite(NamedTuple):
     """A tensor, or a part of a tensor, that is to be written."""
 
     name: str
     spec: str
-    dtype: Any
+    dtype: str
     nbytes: int
     checkpoint: Optional[reader.Checkpoint] = None
     source_name: Optional[str] = None
@@ -260,7 +260,7 @@ def _save(prefix, items):
         tensors, feeds = _restored(items), {}
         for number, item in enumerate(items):
             if item.array is not None:
-                tensors[number] = v1.placeholder(item.dtype, item.array.shape)
+                tensors[number] = v1.placeholder(tf.as_dtype(item.dtype), item.array.shape)
                 feeds[tensors[number]] = item.array
         save = tf.raw_ops.SaveV2(
             prefix=prefix,

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
@@ -12,9 +12,10 @@ from .. import checkpoint_contents
 from ..checkpoint_contents import deeprec_embeddings
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
-from ..checkpoint_files import CheckpointError, CheckpointWriter
+from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.reader import nbytes_of
-from .report import Report, Transfer, first_and_last
+from ..checkpoint_files.writer import CheckpointWriter
+from .report import Report, Transfer, dtype_of, first_and_last
 
 
 class Move(NamedTuple):
@@ -23,7 +24,7 @@ class Move(NamedTuple):
     Attributes:
       target: the tensor's name in the new checkpoint.
       shape: the tensor's shape.
-      dtype: the tensor's dtype.
+      dtype: the name of the tensor's dtype.
       stored: the `StoredTensor` of the old checkpoint; None if the value does not depend on it.
       note: a text for the report that says how the tensor is changed; "" if it is copied.
       make: a function that takes the value of `stored`, if there is one, and returns the tensor's
@@ -33,7 +34,7 @@ class Move(NamedTuple):
 
     target: str
     shape: tuple
-    dtype: Any
+    dtype: str
     stored: Optional[StoredTensor] = None
     note: str = ""
     make: Optional[Callable] = None
@@ -103,7 +104,7 @@ def report(moves, notes=(), labels=None):
     transferred = []
     for move in moves:
         names = [(labels or {}).get(source, source) for source in move.sources] or ["(computed)"]
-        what = (move.target, move.shape, move.dtype, move.note)
+        what = (move.target, move.shape, dtype_of(move), move.note)
         transferred.append(Transfer(first_and_last(names), *what))
     return Report(tuple(transferred), (), (), tuple(notes))
 

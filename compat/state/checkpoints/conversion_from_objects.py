@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import tensorflow as tf
 
 from legacy_opt.core.count_layout import CountLayout
 
@@ -11,11 +10,11 @@ from ...in_keras import beta_powers
 from ...in_keras.v1_optimizers import graph_names, owned_state
 from .. import user_objects
 from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
-from ..checkpoint_files import CheckpointError
+from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED
 from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
-from .report import CheckpointMismatch, leftover
+from .report import CheckpointMismatch, dtype_of, leftover
 
 # Maps slot names of v1 optimizers to slot names of Keras' own Adadelta and other optimizers.
 _KERAS_NAMES = {"accum": ("accum_grad", "accumulator"), "accum_update": ("accum_var",)}
@@ -58,7 +57,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     left, missing = [], []
     if saved is not None:
         optimizer = None if optimizer_name is None else user_objects.made(optimizer_name)
-        state = _State(checkpoint, saved, names, optimizer)
+        state = _OptimizerConversion(checkpoint, saved, names, optimizer)
         moves += [move._replace(target=rename(move.target)) for move in state.moves]
         left, missing = state.left, state.missing
     rename.check()
@@ -121,7 +120,7 @@ def _notes(checkpoint, labels, moves, left):
     return [f"not needed, or left out by the name map: {', '.join(sorted(names))}"]
 
 
-class _State:
+class _OptimizerConversion:
     """The conversion of an optimizer's state.
 
     Attributes:
@@ -142,7 +141,7 @@ class _State:
         trained = [full_name for full_name in trained if names[full_name] is not None]
         if optimizer is not None:
             infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
-            specs = {names[name]: (infos[name].shape, infos[name].dtype) for name in trained}
+            specs = {names[name]: (infos[name].shape, dtype_of(infos[name])) for name in trained}
             v1_names = graph_names.names(optimizer, specs)
             self._place_slots({names[name]: name for name in trained}, v1_names.slots)
             self._place_shared(v1_names.shared)
@@ -153,8 +152,8 @@ class _State:
         step = self._step_key()
         if step is not None:
             move = copied(checkpoint, step, "global_step")
-            cast = move._replace(dtype=tf.int64, note="cast", make=np.int64)
-            self.moves.append(move if move.dtype == tf.int64 else cast)
+            cast = move._replace(dtype="int64", note="cast", make=np.int64)
+            self.moves.append(move if move.dtype == "int64" else cast)
 
     def _step_key(self):
         return next((self._variables[each] for each in STEP_NAMES if each in self._variables), None)
@@ -171,7 +170,7 @@ class _State:
             if key is None and self._is_keras_own and slot_name == "momentum":
                 zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
                 note = "0: Keras' optimizer has no momentum"
-                self.moves.append(Move(*tensor, note=note, make=zeros))
+                self.moves.append(_computed(tensor, note, zeros))
                 continue
             if key is None:
                 self.missing.append(leftover(label, tensor, _NOT_SAVED))
@@ -180,7 +179,7 @@ class _State:
             info = self._checkpoint.tensors[key]
             # The shape of AdagradDecay's counts depends on their layout, except the first axis.
             axes = 1 if slot_name == CountLayout.SLOT else None
-            if info.dtype != tensor.dtype or info.shape[:axes] != tensor.shape[:axes]:
+            if info.dtype != tensor.dtype.name or info.shape[:axes] != tensor.shape[:axes]:
                 why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
                 self._leave(label, key, why)
             else:
@@ -234,7 +233,12 @@ class _State:
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
         make = functools.partial(beta_powers.power, beta, steps)
-        return Move(*tensor, note=note, make=make)
+        return _computed(tensor, note, make)
+
+
+def _computed(tensor, note, make):
+    """Returns the `Move` that computes a tensor of a graph."""
+    return Move(tensor.name, tensor.shape, tensor.dtype.name, note=note, make=make)
 
 
 def _in_shape(move, shape):

@@ -15,8 +15,10 @@ from ... import file_endings, messages, special_files
 from ...plain_text import counted
 from .. import user_objects
 from ..checkpoint_contents import keras_2_state
-from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint, paths
+from ..checkpoint_files import keras_files, paths
+from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.file_watch import Watch
+from ..checkpoint_files.reader import open_checkpoint
 from ..checkpoint_files.working_folder import WorkingFolder
 from . import object_checkpoint
 from .keras_state import is_from_optimizer_v2
@@ -55,18 +57,18 @@ def convert(arguments, name_map):
         if is_from_optimizer_v2(optimizer):
             report = _load_optimizer_v2(model, optimizer, arguments, name_map)
             return _save(model, optimizer, arguments, report)
-        guess = _Guess(name_map, arguments.source, model, optimizer)
+        guess = _ChosenNameMap(name_map, arguments.source, model, optimizer)
         report = _load_v1(model, optimizer, arguments, guess)
         report = _save(model, optimizer, arguments, report)
     else:
         model, optimizer = _model(arguments.model)
         _load(arguments.source, model, optimizer)
-        guess = _Guess(name_map, arguments.like, model, optimizer)
+        guess = _ChosenNameMap(name_map, arguments.like, model, optimizer)
         report = _save_v1(model, optimizer, arguments, guess)
     return guess.noted(report)
 
 
-class _Guess:
+class _ChosenNameMap:
     """A name map, guessed if it is `GUESS`.
 
     Attributes:

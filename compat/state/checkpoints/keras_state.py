@@ -33,7 +33,7 @@ class StateTensor(NamedTuple):
       label: the name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
       name: the name in a v1 checkpoint, without a scope that the checkpoint may have before it.
       shape: a tuple of ints.
-      dtype: a `tf.DType`.
+      dtype: the name of the dtype.
       variable: the v1 name of the variable, or of the variable that the slot belongs to; None for
         SHARED and STEP.
       slot: the name of the slot or of the shared variable; None for VARIABLE and STEP.
@@ -43,7 +43,7 @@ class StateTensor(NamedTuple):
     label: str
     name: str
     shape: tuple
-    dtype: tf.DType
+    dtype: str
     variable: Optional[str] = None
     slot: Optional[str] = None
 
@@ -145,7 +145,8 @@ class KerasState:
 
     def _find_tensors(self):
         for name, variable in self._variables.items():
-            yield StateTensor(VARIABLE, self._labels[name], name, *_spec(variable), name)
+            shape, dtype = _spec(variable)
+            yield StateTensor(VARIABLE, self._labels[name], name, shape, dtype.name, name)
         if self.optimizer is None:
             return
         trained = set(map(id, self._trained))
@@ -155,17 +156,18 @@ class KerasState:
             label = f"{self._labels[variable]}, slot {slot_name}"
             name = self._renamed(name)
             if name is not None:
-                yield StateTensor(SLOT, label, name, shape, dtype, variable, slot_name)
+                yield StateTensor(SLOT, label, name, shape, dtype.name, variable, slot_name)
         for shared_name, (name, shape, dtype) in names.shared.items():
             name = self._renamed(name)
             if name is not None:
-                yield StateTensor(SHARED, shared_name, name, shape, dtype, None, shared_name)
+                yield StateTensor(SHARED, shared_name, name, shape, dtype.name, None, shared_name)
         step = self._renamed(_STEP_NAME)
         if step is not None:
             dtype = tf.as_dtype(self.optimizer._v1.settings.step_dtype)
             # Shampoo casts the global step to float, but checkpoints contain an integer.
-            dtype = dtype if dtype.is_integer else tf.int64
-            yield StateTensor(STEP, "iterations", step, (), dtype)
+            yield StateTensor(
+                STEP, "iterations", step, (), dtype.name if dtype.is_integer else "int64"
+            )
 
     def _renamed(self, default_name):
         self._default_names.add(default_name)

@@ -16,6 +16,7 @@ from ... import plain_text
 from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
+from ..checkpoint_files.tensor_info import is_integer
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 
@@ -43,7 +44,7 @@ class Match(NamedTuple):
         if len(stored.infos[0].shape) != len(self.tensor.shape):
             notes.append("counts in the other layout of AdagradDecay")
         if stored.dtype != self.tensor.dtype:
-            notes.append(f"{stored.dtype.name} in the checkpoint")
+            notes.append(f"{stored.dtype} in the checkpoint")
         return ", ".join(notes)
 
     @property
@@ -73,7 +74,7 @@ class Match(NamedTuple):
         value = self.stored.read(checkpoint)
         if self._is_counts:
             value = self._stored_counts.converted(value, CountLayout.whole(self.tensor.shape))
-        return _cast(value, self.tensor.dtype.as_numpy_dtype)
+        return _cast(value, self.tensor.dtype)
 
     def split(self, value):
         """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each tensor.
@@ -84,7 +85,7 @@ class Match(NamedTuple):
           ValueError: a number is too large for the dtype in the checkpoint.
         """
         stored = self.stored
-        value = _cast(value, stored.dtype.as_numpy_dtype)
+        value = _cast(value, stored.dtype)
         if self._is_counts:
             value = CountLayout.whole(self.tensor.shape).converted(value, self._stored_counts)
         return stored.split(value)
@@ -119,7 +120,7 @@ def match(tensors, infos, ignore=()):
     """
     slots, shared = ([each for each in tensors if each.kind == kind] for kind in (SLOT, SHARED))
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
-    names = _Names(infos, shapes)
+    names = _SavedNames(infos, shapes)
     slot_scopes = _scopes(slots, names, prefer=[])
     scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
     others = [name for name in infos if not any(each.match(name) for each in ignore)]
@@ -148,7 +149,7 @@ def _unless_claimed_twice(result, claims):
     return Misfit(result.tensor, why, contested)
 
 
-class _Names:
+class _SavedNames:
     """The names in a checkpoint, whose tensors are `infos`.
 
     `shapes` are those of the Keras side's variables, by name. `bare_names` are the names without
@@ -237,8 +238,8 @@ def _find(tensor, scopes, names, variable_shape):
     if stored is None:
         return Misfit(tensor, f"no tensor {name!r}")
     dtypes = {info.dtype for info in stored.infos} | {tensor.dtype}
-    if len(dtypes) > 1 and not all(getattr(dtype, "is_integer", False) for dtype in dtypes):
-        why = f"{name!r} is {stored.dtype.name} in the checkpoint"
+    if len(dtypes) > 1 and not all(map(is_integer, dtypes)):
+        why = f"{name!r} is {stored.dtype} in the checkpoint"
         return Misfit(tensor, why, stored.names)
     is_counts = tensor.slot == CountLayout.SLOT
     shapes = CountLayout.shapes(variable_shape).values() if is_counts else (tensor.shape,)
@@ -256,7 +257,7 @@ def _cast(value, dtype):
     Raises:
       ValueError: an integer is too large for the dtype.
     """
-    cast = value.astype(dtype, copy=False)
+    cast = value.astype(dtype, copy=False) if is_integer(dtype) else value
     if cast.dtype != value.dtype and not np.array_equal(cast, value):
-        raise ValueError(f"its numbers are too large for {np.dtype(dtype).name}")
+        raise ValueError(f"its numbers are too large for {dtype}")
     return cast

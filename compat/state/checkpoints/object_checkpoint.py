@@ -4,8 +4,9 @@ import os
 
 from legacy_opt import versions
 
-from ..checkpoint_files import CheckpointWriter, open_checkpoint
 from ..checkpoint_files.object_graph import OBJECT_GRAPH
+from ..checkpoint_files.reader import open_checkpoint
+from ..checkpoint_files.writer import CheckpointWriter
 
 
 def save(objects, path, overwrite):

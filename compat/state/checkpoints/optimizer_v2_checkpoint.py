@@ -139,7 +139,7 @@ def save_optimizer_v2(
 
 
 def _compared(own, saved):
-    """Returns the `Report` of an `OptimizerV2State` and the `SavedState` to load into it."""
+    """Returns the `Report` of an `OptimizerV2State` and the `SavedByKeras2` to load into it."""
     transferred, missing, unused, notes = [], [], [], [_NOT_LOADED]
     without_slots = own.without_slots(saved.keys)
     notes += [f"The file has no slots of {own.label((n, ''))}." for n in sorted(without_slots)]
@@ -173,7 +173,7 @@ def _misfit(saved, pair, shape, dtype):
     info = saved.infos[saved.keys[pair]]
     if tuple(info.shape) != shape:
         return f"it has shape {list(info.shape)} in the file"
-    return "" if info.dtype == dtype else f"it is {info.dtype.name} in the file"
+    return "" if info.dtype == dtype.name else f"it is {info.dtype} in the file"
 
 
 def _of_another_class(inner, saved):

@@ -27,7 +27,7 @@ class OptimizerV2State:
       saved_names: the names of the variables in the file.
 
     Attributes:
-      tensors: a dict from pairs, as in `SavedState.keys`, to tf.Variables.
+      tensors: a dict from pairs, as in `SavedByKeras2.keys`, to tf.Variables.
       inner: the OptimizerV2.
       hyperparameters: the names of its hyperparameters, and of those of optimizers that it wraps.
       title: the class and the name of the OptimizerV2.

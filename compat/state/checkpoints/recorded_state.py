@@ -10,8 +10,6 @@ import collections
 import re
 from typing import NamedTuple, Optional, Tuple
 
-import numpy as np
-
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
@@ -19,8 +17,8 @@ from legacy_opt.recorded.arrays.interpreter import stored_shape
 from legacy_opt.recorded.records import Slot
 
 from ... import arrays
-from ...arrays import slices
 from ..checkpoint_contents import partitions
+from ..checkpoint_contents.stored import StoredTensor
 from ..checkpoint_files.errors import CheckpointError
 
 STEP = state_files.GLOBAL_STEP
@@ -28,30 +26,15 @@ STEP = state_files.GLOBAL_STEP
 _AVERAGE = "/ExponentialMovingAverage"
 
 
-class Piece(NamedTuple):
-    """A tensor of a checkpoint that contains an array of the state, or a part of it.
-
-    Attributes:
-      tensor: the name of the tensor.
-      shape: the shape of the tensor.
-      offset: the offset of the tensor in the array.
-    """
-
-    tensor: str
-    shape: Tuple[int, ...]
-    offset: Tuple[int, ...]
-
-
-class Item(NamedTuple):
+class StateArray(NamedTuple):
     """An array of the state.
 
     Attributes:
       key: its name in a state file.
       dtype: the name of its dtype.
       shape: its shape in a state file.
-      pieces: the `Piece` objects.
-      stored_shape: its shape in the checkpoint, if all pieces are joined. It differs from `shape`
-        if the checkpoint has AdagradDecay's counts in the other layout.
+      stored: the `StoredTensor` of the checkpoint. Its shape differs from `shape` if the checkpoint
+        has AdagradDecay's counts in the other layout.
       counts: the layout of AdagradDecay's counts in the checkpoint, if it is not that of the state
         file; else None.
     """
@@ -59,8 +42,7 @@ class Item(NamedTuple):
     key: str
     dtype: str
     shape: Tuple[int, ...]
-    pieces: Tuple[Piece, ...]
-    stored_shape: Tuple[int, ...]
+    stored: StoredTensor
     counts: Optional[CountLayout] = None
 
     def read(self, checkpoint):
@@ -69,7 +51,15 @@ class Item(NamedTuple):
         Raises:
           CheckpointError: the data are damaged, or parts that are the same rows differ.
         """
-        value = self._joined(checkpoint)
+        try:
+            value = self.stored.read(checkpoint)
+        except CheckpointError:
+            raise
+        except ValueError as error:
+            raise CheckpointError(
+                f"{checkpoint.path!r}: the slots of the parts cannot be joined, because each part "
+                f"has another {self.stored.names[1]!r}."
+            ) from error
         if self.counts is None:
             return value
         try:
@@ -77,40 +67,25 @@ class Item(NamedTuple):
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
 
-    def _joined(self, checkpoint):
-        if len(self.pieces) == 1:
-            return checkpoint.read(self.pieces[0].tensor)
-        value, known = np.zeros(self.stored_shape, self.dtype), np.zeros(self.stored_shape, bool)
-        for piece in self.pieces:
-            place, array = slices(piece.shape, piece.offset), checkpoint.read(piece.tensor)
-            if known[place].any() and not arrays.same(value[place], array):
-                raise CheckpointError(
-                    f"{checkpoint.path!r}: the slots of the parts cannot be joined, because each "
-                    f"part has another {piece.tensor!r}."
-                )
-            value[place], known[place] = array, True
-        return value
-
     def split(self, value):
-        """Yields (tensor, array) for each piece. This is the inverse of `read`."""
+        """Yields arguments of `CheckpointWriter.add` for each tensor; the inverse of `read`."""
         if self.counts is not None:
             value = CountLayout.whole(self.shape).converted(value, self.counts)
-        for piece in self.pieces:
-            yield piece.tensor, value[slices(piece.shape, piece.offset)]
+        return self.stored.split(value)
 
 
 class Plan(NamedTuple):
     """The state of a rule in a checkpoint.
 
     Attributes:
-      items: the `Item` objects, except the global step.
+      arrays: the `StateArray` objects, except the global step.
       step: the name of the global step in the checkpoint; None if there is none.
       trained: the names of the variables that the rule trains, as in state files.
       untrained: the names of the other variables.
       left_out: the names of tensors that are not part of the state, in the checkpoint.
     """
 
-    items: Tuple[Item, ...]
+    arrays: Tuple[StateArray, ...]
     step: Optional[str]
     trained: Tuple[str, ...]
     untrained: Tuple[str, ...]
@@ -158,27 +133,27 @@ class _Planner:
         self._refuse(f"the checkpoint does not belong to {self._record.optimizer}: {problem}")
 
     def plan(self):
-        items = [self._shared(name) for name in self._record.shared]
+        found = [self._shared(name) for name in self._record.shared]
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
         step = self._step()
-        taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
+        taken = {tensor for its in slots.values() for each in its for tensor in each.stored.names}
         variables = [name for name in others if name not in taken and name != step]
         new_names = self._new_names(variables, slots, step)
         trained, untrained, left_out = [], [], []
         for name, new_name in new_names.items():
             info = self._tensors[name]
-            if new_name is None or info.dtype is None:
-                left_out += [name, *(p.tensor for item in slots[name] for p in item.pieces)]
+            if new_name is None or not info.is_readable:
+                left_out += [name, *(n for each in slots[name] for n in each.stored.names)]
                 continue
             group = state_files.group_of(self._record, new_name, info.dtype, info.shape)
             is_trained = group is not None and len(slots[name]) == len(group.slots)
             (trained if is_trained else untrained).append(new_name)
-            items.append(self._item(state_files.VARIABLE + new_name, info.dtype, name))
-            items += slots[name]
+            found.append(self._array(state_files.VARIABLE + new_name, name))
+            found += slots[name]
         if not trained:
             self._is_of_another_rule("no variable has its slots")
-        return Plan(tuple(items), step, tuple(trained), tuple(untrained), tuple(left_out))
+        return Plan(tuple(found), step, tuple(trained), tuple(untrained), tuple(left_out))
 
     def _source(self, name):
         """Returns the tensor of a scalar: the map's, that without a scope, or that of one scope."""
@@ -226,21 +201,18 @@ class _Planner:
                         f"and {other!r} to {name!r}; and map each variable to its new name, or to "
                         "null if the other optimizer trained it"
                     )
-        return self._item(state_files.SHARED + name, dtype, source)
+        return self._array(state_files.SHARED + name, source)
 
     def _hint(self, name):
         found = self._ends.get(name)
         return f"; the name map can choose {quoted(found)}" if found else ""
 
-    def _item(self, key, dtype, tensor):
-        piece = self._whole(tensor)
-        return Item(key, dtype, piece.shape, (piece,), piece.shape)
-
-    def _whole(self, tensor):
-        return Piece(tensor, *arrays.whole(self._tensors[tensor].shape))
+    def _array(self, key, tensor):
+        stored = StoredTensor.of([tensor], self._tensors)
+        return StateArray(key, stored.dtype, stored.shape, stored)
 
     def _slots(self, name):
-        """Returns the items of a variable's slots; [] if it has none.
+        """Returns the arrays of a variable's slots; [] if it has none.
 
         Raises:
           CheckpointError: it has only some, or they do not fit the variable.
@@ -252,8 +224,8 @@ class _Planner:
             group = self._record.group_of(new_name, info.shape)
         except state_files.RecordError:
             return []
-        found = {key: self._pieces(name, slot) for key, slot in group.slots.items()}
-        missing = [group.slots[key].suffix for key, pieces in found.items() if not pieces]
+        found = {key: self._stored(name, slot) for key, slot in group.slots.items()}
+        missing = [group.slots[key].suffix for key, stored in found.items() if not stored]
         if len(missing) == len(found):
             return []
         if missing:
@@ -261,7 +233,7 @@ class _Planner:
         if info.dtype != self._record.dtype:
             self._refuse(f"{name!r} is {info.dtype}, but the record is for {self._record.dtype}")
         return [
-            self._slot_item(state_files.slot_key(new_name, key), name, slot, found[key])
+            self._slot_array(state_files.slot_key(new_name, key), name, slot, found[key])
             for key, slot in group.slots.items()
         ]
 
@@ -276,8 +248,8 @@ class _Planner:
                 found.append(each)
         return found
 
-    def _pieces(self, name, slot):
-        """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
+    def _stored(self, name, slot):
+        """Returns the tensor of a slot, or those of each part; None if there are none."""
         found = self._with_scopes(name, slot.suffix)
         self._scopes[name].update(each[: -len(f"{name}/{slot.suffix}")] for each in found)
         if len(found) > 1:
@@ -287,40 +259,34 @@ class _Planner:
             )
         if not found and len(self._mangled.get((name, slot.suffix), ())) == 1:
             found = self._mangled[name, slot.suffix]
-        if found:
-            return (self._whole(found[0]),)
-        info = self._tensors[name]
-        parts = sorted(info.parts, key=lambda part: part[1])
-        for names in _names_of_parts(name, info.shape, parts):
-            tensors = [f"{each}/{slot.suffix}" for each in names]
-            if tensors and all(each in self._tensors for each in tensors):
-                return tuple(
-                    Piece(tensor, *(stored_shape(slot.layout, each) for each in part))
-                    for tensor, part in zip(tensors, parts)
-                )
-        return ()
+        info, ways = self._tensors[name], [found]
+        for names in _names_of_parts(name, info.shape, _sorted_parts(info)):
+            ways.append([f"{each}/{slot.suffix}" for each in names])
+        fits = (way for way in ways if way and self._tensors.keys() >= set(way))
+        tensors = next(fits, None)
+        return None if tensors is None else StoredTensor.of(tensors, self._tensors)
 
-    def _slot_item(self, key, name, slot: Slot, pieces):
-        shape_of_variable = self._tensors[name].shape
-        shape = stored = stored_shape(slot.layout, shape_of_variable)
-        allowed, counts = {shape}, None
-        if slot.layout in CountLayout.KINDS:
-            parts = tuple((piece.shape, piece.offset) for piece in pieces)
-            if len(pieces) == 1:
-                allowed = set(CountLayout.shapes(shape_of_variable).values())
-                stored = pieces[0].shape
-                parts = self._tensors[pieces[0].tensor].parts or parts
-            layout = CountLayout(stored, parts)
-            counts = None if layout == CountLayout.whole(shape) else layout
-        for piece in pieces:
-            info = self._tensors[piece.tensor]
-            fits = info.dtype == slot.dtype and info.shape == piece.shape
-            if not fits or (len(pieces) == 1 and info.shape not in allowed):
+    def _slot_array(self, key, name, slot: Slot, stored):
+        """Returns the array of a slot, after checks that its tensors fit the variable."""
+        variable, is_counts = self._tensors[name], slot.layout in CountLayout.KINDS
+        shape = stored_shape(slot.layout, variable.shape)
+        if len(stored.names) > 1:
+            sorted_parts = _sorted_parts(variable)
+            parts = [tuple(stored_shape(slot.layout, x) for x in part) for part in sorted_parts]
+            shapes, joined = [{each} for each, _ in parts], stored.in_shape(shape)
+        else:
+            parts = stored.infos[0].parts or (arrays.whole(stored.shape),)
+            allowed = CountLayout.shapes(variable.shape).values() if is_counts else [shape]
+            shapes, joined = [set(allowed)], stored
+        for tensor, info, allowed in zip(stored.names, stored.infos, shapes):
+            if info.dtype != slot.dtype or info.shape not in allowed or joined is None:
                 self._is_of_another_rule(
-                    f"{piece.tensor!r} is {info.dtype} of the shape {list(info.shape)}; the rule "
+                    f"{tensor!r} is {info.dtype} of the shape {list(info.shape)}; the rule "
                     f"has a slot of {slot.dtype}, of the layout {slot.layout!r}"
                 )
-        return Item(key, slot.dtype, shape, pieces, stored, counts)
+        counts = CountLayout(joined.shape, tuple(parts)) if is_counts else None
+        is_alike = counts == CountLayout.whole(shape)
+        return StateArray(key, slot.dtype, shape, joined, None if is_alike else counts)
 
     def _new_names(self, variables, slots, step):
         """Returns a dict from the names of the variables to new names; None leaves a tensor out.
@@ -376,6 +342,10 @@ class _Planner:
                 words = name[: -len(suffix) - 1].split("/")
                 candidates += ["/".join(words[start:]) for start in range(1, len(words))]
         return next((each for each in candidates if each in variables), None)
+
+
+def _sorted_parts(info):
+    return sorted(info.parts, key=lambda part: part[1])
 
 
 def _names_of_parts(name, shape, parts):

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
+import tensorflow as tf
+
 from legacy_opt.core.shortened import first_few
 from legacy_opt.core.types import DType
+
+
+class UnknownType(NamedTuple):
+    """A dtype that the installed TensorFlow does not have."""
+
+    name: str
 
 
 class Transfer(NamedTuple):
@@ -49,7 +57,15 @@ class Leftover(NamedTuple):
 
 def leftover(name: str, tensor: Any, why: str) -> Leftover:
     """Returns a `Leftover` for an object with a `shape` and a `dtype`."""
-    return Leftover(name, tuple(tensor.shape), tensor.dtype, why)
+    return Leftover(name, tuple(tensor.shape), dtype_of(tensor), why)
+
+
+def dtype_of(tensor: Any) -> Any:
+    """Returns the `tf.DType` of an object; or an `UnknownType`, if `dtype` is no name of one."""
+    try:
+        return tf.as_dtype(tensor.dtype)
+    except TypeError:
+        return UnknownType(tensor.dtype)
 
 
 def first_and_last(names: Sequence[str]) -> str:

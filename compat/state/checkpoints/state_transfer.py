@@ -6,7 +6,6 @@ from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.records import RecordError
 
-from ...arrays import slices
 from ..checkpoint_files.plain_reader import PlainCheckpoint
 from . import recorded_state
 
@@ -30,8 +29,8 @@ def export_state(path, record, destination, name_map=None):
     def arrays():
         yield state_files.RECORD, state_files.record_bytes(record)
         yield recorded_state.STEP, np.int64(step)
-        for item in plan.items:
-            yield item.key, item.read(checkpoint)
+        for each in plan.arrays:
+            yield each.key, each.read(checkpoint)
 
     state_files.write_arrays(destination, arrays())
     return plan, step
@@ -51,58 +50,50 @@ def import_state(source, like, destination, overwrite=False, name_map=None):
       CheckpointError, RecordError: a file is damaged, the checkpoint belongs to another rule, or
         they do not have the same variables. Nothing has been written.
     """
-    from ..checkpoint_files import CheckpointWriter, open_checkpoint
+    from ..checkpoint_files.reader import open_checkpoint
+    from ..checkpoint_files.writer import CheckpointWriter
 
     state = state_files.read(source)
     checkpoint = PlainCheckpoint(like)
     plan = recorded_state.plan(checkpoint, state.record, name_map)
     values = dict(state_files.arrays_of(state))
     kept = {state_files.VARIABLE + name for name in plan.untrained} - set(values)
-    items = [item for item in plan.items if item.key not in kept]
-    _check(state, values, plan, items)
+    wanted = {each.key: each for each in plan.arrays if each.key not in kept}
+    _check(state, values, plan, wanted)
     if plan.step is not None:
         dtype = checkpoint.tensors[plan.step].dtype
         if np.dtype(dtype).kind == "i" and state.global_step > np.iinfo(dtype).max:
             raise RecordError(
                 f"the global step is {dtype} in the checkpoint, which cannot be {state.global_step}"
             )
-    copied = [piece.tensor for item in plan.items if item.key in kept for piece in item.pieces]
+    copied = [name for each in plan.arrays if each.key in kept for name in each.stored.names]
     copied += plan.left_out
     old = open_checkpoint(checkpoint.path)
     with CheckpointWriter(destination, overwrite) as writer:
         if plan.step is not None:
             info = checkpoint.tensors[plan.step]
             writer.add(plan.step, np.asarray(state.global_step, info.dtype))
-        for item in items:
-            for name, array in item.split(values[item.key]):
-                _add(writer, name, array, checkpoint.tensors[name].parts)
+        for key, each in wanted.items():
+            for piece in each.split(values[key]):
+                writer.add(*piece)
         for name in copied:
             writer.copy(name, old)
     return state, plan, copied
 
 
-def _check(state, values, plan, items):
+def _check(state, values, plan, wanted):
     """Raises a RecordError if the file and the checkpoint do not have the same arrays."""
-    wanted = {item.key: item for item in items}
     for name in state.variables:
         if state_files.VARIABLE + name not in wanted:
             raise RecordError(f"the checkpoint has no variable {name!r}, which the state file has")
     for name in plan.trained:
         state_files.check_variable(state, name, wanted[state_files.VARIABLE + name])
-    for key, item in wanted.items():
-        if values[key].shape != item.shape or values[key].dtype != item.dtype:
+    for key, each in wanted.items():
+        if values[key].shape != each.shape or values[key].dtype != each.dtype:
             raise RecordError(
-                f"{key!r} is {item.dtype} of the shape {list(item.shape)} in the checkpoint, but "
+                f"{key!r} is {each.dtype} of the shape {list(each.shape)} in the checkpoint, but "
                 f"{values[key].dtype} of the shape {list(values[key].shape)} in the state file"
             )
     extra = sorted(set(state.slots) - set(plan.trained))
     if extra:
         raise RecordError(f"{extra[0]!r} has slots in the state file, but not in the checkpoint")
-
-
-def _add(writer, name, array, parts):
-    """Writes a tensor, in parts if there are any."""
-    if not parts:
-        writer.add(name, array)
-    for shape, offset in parts:
-        writer.add(name, array[slices(shape, offset)], (array.shape, offset))

@@ -11,11 +11,21 @@ from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Pat
 
 from ...plain_text import counted
 from ..checkpoint_contents import deeprec_embeddings
-from ..checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.paths import as_text
+from ..checkpoint_files.reader import open_checkpoint
+from ..checkpoint_files.writer import CheckpointWriter
 from . import hints, matching
 from .keras_state import STEP, KerasState, reset_derived_state
-from .report import CheckpointMismatch, Leftover, Report, Transfer, first_and_last, leftover
+from .report import (
+    CheckpointMismatch,
+    Leftover,
+    Report,
+    Transfer,
+    dtype_of,
+    first_and_last,
+    leftover,
+)
 
 _NO_COUNTERPART = "nothing in the model or its optimizer matches it"
 
@@ -244,18 +254,18 @@ def _value_errors(match, report, verb):
 def _load_transfer(match):
     tensor = match.tensor
     source = first_and_last(match.stored.names)
-    return Transfer(source, tensor.label, tensor.shape, tensor.dtype, match.note)
+    return Transfer(source, tensor.label, tensor.shape, dtype_of(tensor), match.note)
 
 
 def _save_transfer(match):
     stored = match.stored
     target = first_and_last(stored.names)
-    return Transfer(match.tensor.label, target, stored.shape, stored.dtype, match.note)
+    return Transfer(match.tensor.label, target, stored.shape, dtype_of(stored), match.note)
 
 
 def _copy_transfer(checkpoint, name):
     info = checkpoint.tensors[name]
-    return Transfer(checkpoint.path, name, info.shape, info.dtype, "copied")
+    return Transfer(checkpoint.path, name, info.shape, dtype_of(info), "copied")
 
 
 def _leftovers(misfits):

@@ -1,0 +1,52 @@
+"""What a checkpoint says about a tensor without its data. TensorFlow is not needed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Tuple
+
+from ... import arrays
+
+Part = Tuple[Tuple[int, ...], Tuple[int, ...]]  # the shape of the part, and its offset
+_INTEGER = re.compile(r"u?int(8|16|32|64)")
+_UNKNOWN = "type "
+
+
+class TensorInfo(NamedTuple):
+    """The dtype, shape and size of a tensor in a checkpoint.
+
+    Attributes:
+      dtype: the name of the dtype, or the result of `unknown_dtype` if the installed TensorFlow, or
+        a reader without TensorFlow, does not have the dtype.
+      shape: a tuple of ints.
+      nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
+      parts: if the tensor is saved in parts, as partitioned variables are, a pair (shape of the
+        part, offset of the part in the tensor) for each part. Empty if the tensor is saved whole.
+        Always empty in V1 format, because parts are not parsed in this format.
+    """
+
+    dtype: str
+    shape: Tuple[int, ...]
+    nbytes: int
+    parts: Tuple[Part, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """The number of elements that no part contains."""
+        saved = sum(arrays.count(shape) for shape, _ in self.parts)
+        return arrays.count(self.shape) - saved if self.parts else 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the reader has the dtype."""
+        return not self.dtype.startswith(_UNKNOWN)
+
+
+def unknown_dtype(number: int) -> str:
+    """Returns a name for a dtype of which only TensorFlow's number is known."""
+    return f"{_UNKNOWN}{number}"
+
+
+def is_integer(dtype: str) -> bool:
+    """Returns whether a dtype is an integer dtype."""
+    return _INTEGER.fullmatch(dtype) is not None
