@@ -1,7 +1,10 @@
 """Finds the variables of a model and the state of its OptimizerV2 in a file of Keras 2."""
 
+import functools
 import zipfile
-from typing import Any, Callable, NamedTuple
+from typing import Callable, Iterator, List, NamedTuple
+
+import numpy as np
 
 from ... import file_endings
 from ..checkpoint_files import keras_files, paths
@@ -27,8 +30,8 @@ class SavedByKeras2(NamedTuple):
       infos: a dict from names of tensors to `TensorInfo`.
       optimizer: the name of the optimizer in a checkpoint, its class in an .h5 file; "" if unknown.
       kind: what `optimizer` is: "name" or "class".
-      read: a function that returns a tensor by its name in the file, after `verify`.
-      verify: a function that raises a CheckpointError if one of the tensors is damaged.
+      read: a function from names of tensors to an iterator of their values; raises a
+        CheckpointError if one of the tensors is damaged, before the first value.
     """
 
     path: str
@@ -36,8 +39,7 @@ class SavedByKeras2(NamedTuple):
     infos: dict
     optimizer: str
     kind: str
-    read: Callable[[str], Any]
-    verify: Callable[[list], None]
+    read: Callable[[List[str]], Iterator[np.ndarray]]
 
     @property
     def names(self):
@@ -82,10 +84,12 @@ def _in_checkpoint(checkpoint):
     # A wrapped optimizer may have an `iter` of its own, which it does not use: longest path first.
     for path in sorted(own, key=len, reverse=True):
         keys["", path.rpartition("/")[2]] = own[path]
-    tensors, name = checkpoint.tensors, optimizer.name
-    return SavedByKeras2(
-        checkpoint.path, keys, tensors, name, "name", checkpoint.read, checkpoint.verify
-    )
+
+    def read(names):
+        checkpoint.verify(names)
+        return map(checkpoint.read, names)
+
+    return SavedByKeras2(checkpoint.path, keys, checkpoint.tensors, optimizer.name, "name", read)
 
 
 def _in_h5(path):
@@ -98,11 +102,6 @@ def _in_h5(path):
         scope, _, slot = name.rpartition("/")
         variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
         keys[max(variables, key=len, default=""), slot] = key
-
-    arrays = {}  # `verify` reads all at once, so that a file that is replaced is never mixed
-
-    def verify(names):
-        arrays.update(keras_files.read_h5(path, names))
-
-    infos, name = model.infos, model.optimizer
-    return SavedByKeras2(path, keys, infos, name, "class", arrays.__getitem__, verify)
+    # All tensors are read at once, so that those of a file that is replaced are never mixed.
+    read = functools.partial(keras_files.read_h5, path)
+    return SavedByKeras2(path, keys, model.infos, model.optimizer, "class", read)

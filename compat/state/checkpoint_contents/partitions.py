@@ -57,6 +57,12 @@ def _in_order(matches):
     return Parts(names, numbers == list(range(len(numbers))), None in numbers)
 
 
+def names_of_parts(groups, variable, rest):
+    """Returns the names of the parts of a variable or slot; () if the `parts` have none."""
+    found = groups.get((variable, rest))
+    return found.names if found and (found.are_numbered or found.have_ranges) else ()
+
+
 def mangled_slots(tensors, shapes):
     """Finds the slots with mangled names of variables, for a dict from their names to shapes.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from legacy_opt import recorded
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.recorded import records
-from legacy_opt.recorded.records import ELEMENT
+from legacy_opt.recorded.records import ELEMENT, MATRIX_COLUMN, MATRIX_ROW
 
 from ...plain_text import counted
 from ..checkpoint_files.tensor_info import is_integer
@@ -41,12 +41,6 @@ class Signature(NamedTuple):
     roles: tuple
     layout: tuple
     powers: int = 0
-
-
-def _signature(label, name, roles, **forms):
-    """Returns a signature; `forms` has the forms of roles that are not like the variable."""
-    roles = tuple(roles.split())
-    return Signature(label, name, roles, tuple(forms.get(role, ELEMENT) for role in roles))
 
 
 def _shampoos(ranks):
@@ -103,22 +97,19 @@ def family(suffix):
     return _BERT.get(suffix) or _NUMBER.sub("", suffix)
 
 
-_DEBIASED = "zero-debiased moving averages"
 _SIGNATURES = (
     *_of_records(),
     # What the default arguments of recorded optimizers do not show.
-    _signature("centered RMSProp", "RMSProp", "rms mg momentum"),
-    _signature(
-        "Adafactor", "Adafactor", "m vr vc", vr=records.MATRIX_ROW, vc=records.MATRIX_COLUMN
-    ),
-    _signature("Adafactor", "Adafactor", "m v"),
+    Signature("centered RMSProp", "RMSProp", ("rms", "mg", "momentum"), (ELEMENT,) * 3),
+    Signature("Adafactor", "Adafactor", ("m", "vr", "vc"), (ELEMENT, MATRIX_ROW, MATRIX_COLUMN)),
+    Signature("Adafactor", "Adafactor", ("m", "v"), (ELEMENT,) * 2),
     *_shampoos(ranks=(1, 2, 3, 4)),
     # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
     # roles of these slots are unknown.
-    _signature("Shampoo", "Shampoo", ""),
-    _signature("moving averages", "ExponentialMovingAverage", "average"),
-    _signature(_DEBIASED, "biased", "biased", biased=ANY),
-    _signature(_DEBIASED, "local_step", "local_step", local_step=ANY),
+    Signature("Shampoo", "Shampoo", (), ()),
+    Signature("moving averages", "ExponentialMovingAverage", ("average",), (ELEMENT,)),
+    Signature("zero-debiased moving averages", "biased", ("biased",), (ANY,)),
+    Signature("zero-debiased moving averages", "local_step", ("local_step",), (ANY,)),
 )
 _NAMES = {signature.name for signature in _SIGNATURES}
 
@@ -156,8 +147,8 @@ def _forms(variable, slot):
     else:
         shapes = {ELEMENT: whole, records.ROW: whole and whole[:1], records.SCALAR: ()}
         if len(whole or ()) > 1:
-            shapes[records.MATRIX_ROW] = whole[:-1]
-            shapes[records.MATRIX_COLUMN] = whole[:-2] + whole[-1:]
+            shapes[MATRIX_ROW] = whole[:-1]
+            shapes[MATRIX_COLUMN] = whole[:-2] + whole[-1:]
         lengths = whole or (() if whole is None else (1,))
         for axis, length in enumerate(lengths):
             shapes[DIAGONAL % (axis, len(lengths))] = (length,)
@@ -186,7 +177,7 @@ def recognise(name, layouts, powers):
         (f"unknown, with {counted(len(slots), 'slot')} per variable", ()) for slots in layouts
     ]
     unrecognised = set(range(len(layouts)))
-    while unrecognised:
+    while True:
         # Several signatures may fit the slots of one variable. The best signature has the most
         # powers of beta. If several signatures have equally many powers, prefer known roles, then
         # the signature that fits the most variables.
@@ -194,17 +185,14 @@ def recognise(name, layouts, powers):
             each: {i for i in unrecognised if _fits(each, layouts[i], is_known_name)}
             for each in candidates
         }
-        best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
-        if best is None or not fits[best]:
-            candidates = [each for each in candidates if fits[each]]
-            if not candidates:
-                break
-            continue
+        candidates = [each for each in candidates if fits[each]]
+        if not candidates:
+            return guesses
+        best = max(candidates, key=lambda s: (s.powers, bool(s.roles), len(fits[s])))
         equally_good = [s for s in candidates if fits[s] == fits[best] and s.powers == best.powers]
         for i in fits[best]:
             guesses[i] = _label_and_roles(equally_good, len(layouts[i]), is_known_name)
         unrecognised -= fits[best]
-    return guesses
 
 
 def recognise_roles(layouts, powers):

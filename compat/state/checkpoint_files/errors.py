@@ -13,16 +13,3 @@ class CheckpointError(ValueError):
         except legacy_opt.compat.CheckpointError as error:
             print(error)  # 'v1/ckpt': there is no such checkpoint. The folder 'v1' does not exist.
     """
-
-
-def check_data_file(checkpoint, name, size, needed):
-    """Raises a CheckpointError if a data file is missing (its `size` is None) or too small."""
-    if size is None:
-        raise CheckpointError(
-            f"{checkpoint!r} is incomplete: the data file {name!r} is missing. {AGAIN}"
-        )
-    if size < needed:
-        raise CheckpointError(
-            f"{checkpoint!r} is truncated: the data file {name!r} has {size} bytes, and the index "
-            f"needs {needed}. {AGAIN}"
-        )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ... import arrays
 from ...file_endings import INDEX
 from .crc32c import masked_crc32c
-from .errors import CheckpointError, check_data_file
+from .errors import AGAIN, CheckpointError
 from .tensor_info import TensorInfo
 from .wire_format import WireError, fields, messages, number, varint
 
@@ -98,7 +98,16 @@ class Index(NamedTuple):
           CheckpointError: a data file is missing or truncated, or a tensor does not fit its data.
         """
         for path, needed in zip(self.data_files(prefix), self.data_bytes):
-            check_data_file(prefix, path, size_of(path), needed)
+            size = size_of(path)
+            if size is None:
+                raise CheckpointError(
+                    f"{prefix!r} is incomplete: the data file {path!r} is missing. {AGAIN}"
+                )
+            if size < needed:
+                raise CheckpointError(
+                    f"{prefix!r} is truncated: the data file {path!r} has {size} bytes, and the "
+                    f"index needs {needed}. {AGAIN}"
+                )
         tensors = {}
         for name in sorted(self.entries):
             dtype, width = dtype_of(self.entries[name].dtype)

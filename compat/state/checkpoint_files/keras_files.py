@@ -149,9 +149,9 @@ def model_in_h5(path):
 
 
 def read_h5(path, keys):
-    """Returns a dict from names of datasets to arrays. Damaged data raise a CheckpointError."""
+    """Returns an iterator of the arrays of datasets. Damaged data raise a CheckpointError."""
     with _h5(path) as content:
-        return {key: np.array(content[key]) for key in keys}
+        return iter([np.array(content[key]) for key in keys])
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.reader import nbytes_of
 from ..checkpoint_files.writer import CheckpointWriter
-from .report import Report, Transfer, dtype_of, first_and_last
+from .report import Report, first_and_last, transfer
 
 
 class Move(NamedTuple):
@@ -104,8 +104,7 @@ def report(moves, notes=(), labels=None):
     transferred = []
     for move in moves:
         names = [(labels or {}).get(source, source) for source in move.sources] or ["(computed)"]
-        what = (move.target, move.shape, dtype_of(move), move.note)
-        transferred.append(Transfer(first_and_last(names), *what))
+        transferred.append(transfer(first_and_last(names), move.target, move, move.note))
     return Report(tuple(transferred), (), (), tuple(notes))
 
 

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import tensorflow as tf
 
 from legacy_opt.core.count_layout import CountLayout
 
@@ -14,7 +15,7 @@ from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED
 from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
-from .report import CheckpointMismatch, dtype_of, leftover
+from .report import CheckpointMismatch, leftover
 
 # Maps slot names of v1 optimizers to slot names of Keras' own Adadelta and other optimizers.
 _KERAS_NAMES = {"accum": ("accum_grad", "accumulator"), "accum_update": ("accum_var",)}
@@ -141,7 +142,9 @@ class _OptimizerConversion:
         trained = [full_name for full_name in trained if names[full_name] is not None]
         if optimizer is not None:
             infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
-            specs = {names[name]: (infos[name].shape, dtype_of(infos[name])) for name in trained}
+            specs = {
+                names[name]: (info.shape, tf.as_dtype(info.dtype)) for name, info in infos.items()
+            }
             v1_names = graph_names.names(optimizer, specs)
             self._place_slots({names[name]: name for name in trained}, v1_names.slots)
             self._place_shared(v1_names.shared)

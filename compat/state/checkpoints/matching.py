@@ -180,10 +180,8 @@ class _SavedNames:
         rest = tensor.name[len(variable) :]
         if (variable, rest[1:]) in self._mangled:
             return self._mangled[variable, rest[1:]]
-        parts = self._parts.get((scope + variable, rest))
-        if parts is None or not (parts.are_numbered or parts.have_ranges):
-            return None
-        return StoredTensor.of(parts.names, self.infos, None)
+        names = partitions.names_of_parts(self._parts, scope + variable, rest)
+        return StoredTensor.of(names, self.infos, None) if names else None
 
 
 def _scopes(tensors, names, prefer):

@@ -16,7 +16,7 @@ from ..checkpoint_files.paths import as_text
 from . import name_maps, object_checkpoint
 from .keras_state import reset_derived_state
 from .optimizer_v2_state import OptimizerV2State, optimizer_v2_of
-from .report import CheckpointMismatch, Leftover, Report, Transfer, leftover
+from .report import CheckpointMismatch, Leftover, Report, leftover, transfer
 
 _NOT_LOADED = "Hyperparameters, such as the learning rate, are not loaded."
 _OF_LOSS_SCALE = "current_loss_scale", "good_steps"  # belong to a LossScaleOptimizer
@@ -77,9 +77,8 @@ def load_optimizer_v2(
             report,
         )
     pairs = [pair for pair in own.tensors if pair in saved.keys]
-    saved.verify([saved.keys[pair] for pair in pairs])
-    for pair in pairs:
-        own.assign(pair, saved.read(saved.keys[pair]))
+    for pair, value in zip(pairs, saved.read([saved.keys[pair] for pair in pairs])):
+        own.assign(pair, value)
     without_slots = own.without_slots(saved.keys)
     if without_slots:
         own.start_slots(without_slots)
@@ -130,7 +129,7 @@ def save_optimizer_v2(
     objects = tf.train.Checkpoint(variables=copies, optimizer=made)
     object_checkpoint.save(objects, path, overwrite)
     written = [
-        Transfer(own.label(pair), "/".join(filter(None, pair)), tuple(each.shape), each.dtype)
+        transfer(own.label(pair), "/".join(filter(None, pair)), each)
         for pair, each in own.tensors.items()
     ]
     batches = own.batches_without_update()
@@ -146,12 +145,11 @@ def _compared(own, saved):
     for pair, variable in own.tensors.items():
         if pair[1] and pair[0] in without_slots:
             continue
-        label, what = own.label(pair), (tuple(variable.shape), variable.dtype)
-        why = _misfit(saved, pair, *what)
+        label, why = own.label(pair), _misfit(saved, pair, variable)
         if why:
             missing.append(leftover(label, variable, why))
         else:
-            transferred.append(Transfer(saved.keys[pair], label, *what))
+            transferred.append(transfer(saved.keys[pair], label, variable))
     for pair, key in saved.keys.items():
         (name, slot), info = pair, saved.infos[key]
         if pair in own.tensors:
@@ -166,14 +164,14 @@ def _compared(own, saved):
     return Report(tuple(transferred), tuple(unused), tuple(missing), tuple(notes))
 
 
-def _misfit(saved, pair, shape, dtype):
+def _misfit(saved, pair, variable):
     """Returns why a tensor of the file cannot be loaded; "" if it can."""
     if pair not in saved.keys:
         return "the file does not contain it"
     info = saved.infos[saved.keys[pair]]
-    if tuple(info.shape) != shape:
+    if info.shape != tuple(variable.shape):
         return f"it has shape {list(info.shape)} in the file"
-    return "" if info.dtype == dtype.name else f"it is {info.dtype} in the file"
+    return "" if info.dtype == variable.dtype.name else f"it is {info.dtype} in the file"
 
 
 def _of_another_class(inner, saved):

@@ -119,6 +119,7 @@ class _Planner:
         for name in self._tensors:
             for slash in re.finditer("/", name):
                 self._ends[name[slash.end() :]].append(name)
+        self._parts = partitions.parts(self._tensors)
         self._mangled = partitions.mangled_names(self._tensors, self._tensors)
         self._new = {new: name for name, new in name_map.items()}
         self._scopes = collections.defaultdict(set)  # of the slots, by the variables' names
@@ -259,19 +260,17 @@ class _Planner:
             )
         if not found and len(self._mangled.get((name, slot.suffix), ())) == 1:
             found = self._mangled[name, slot.suffix]
-        info, ways = self._tensors[name], [found]
-        for names in _names_of_parts(name, info.shape, _sorted_parts(info)):
-            ways.append([f"{each}/{slot.suffix}" for each in names])
-        fits = (way for way in ways if way and self._tensors.keys() >= set(way))
-        tensors = next(fits, None)
-        return None if tensors is None else StoredTensor.of(tensors, self._tensors)
+        if not found:
+            found = partitions.names_of_parts(self._parts, name, "/" + slot.suffix)
+            found = found if len(found) == len(self._tensors[name].parts) else ()
+        return StoredTensor.of(found, self._tensors) if found else None
 
     def _slot_array(self, key, name, slot: Slot, stored):
         """Returns the array of a slot, after checks that its tensors fit the variable."""
         variable, is_counts = self._tensors[name], slot.layout in CountLayout.KINDS
         shape = stored_shape(slot.layout, variable.shape)
         if len(stored.names) > 1:
-            sorted_parts = _sorted_parts(variable)
+            sorted_parts = sorted(variable.parts, key=lambda part: part[1])
             parts = [tuple(stored_shape(slot.layout, x) for x in part) for part in sorted_parts]
             shapes, joined = [{each} for each, _ in parts], stored.in_shape(shape)
         else:
@@ -342,22 +341,3 @@ class _Planner:
                 words = name[: -len(suffix) - 1].split("/")
                 candidates += ["/".join(words[start:]) for start in range(1, len(words))]
         return next((each for each in candidates if each in variables), None)
-
-
-def _sorted_parts(info):
-    return sorted(info.parts, key=lambda part: part[1])
-
-
-def _names_of_parts(name, shape, parts):
-    """Returns lists of names under which slots of parts are saved one by one.
-
-    The names have the number or the position of a part (`legacy_opt.versions.fit_slice_info`).
-    """
-    numbers = [f"{name}/part_{number}" for number in range(len(parts))]
-    positions = []
-    for part_shape, offset in parts:
-        axis = next((i for i, size in enumerate(shape) if part_shape[i] != size), 0)
-        unit = {0: "rows", 1: "columns"}.get(axis, f"axis_{axis}")
-        begin, end = offset[axis], offset[axis] + part_shape[axis]
-        positions.append(f"{name}/{unit}_{begin}_to_{end}_of_{shape[axis]}")
-    return numbers, positions

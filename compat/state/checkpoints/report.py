@@ -57,15 +57,19 @@ class Leftover(NamedTuple):
 
 def leftover(name: str, tensor: Any, why: str) -> Leftover:
     """Returns a `Leftover` for an object with a `shape` and a `dtype`."""
-    return Leftover(name, tuple(tensor.shape), dtype_of(tensor), why)
+    return Leftover(name, *_spec(tensor), why)
 
 
-def dtype_of(tensor: Any) -> Any:
-    """Returns the `tf.DType` of an object; or an `UnknownType`, if `dtype` is no name of one."""
+def transfer(source: str, target: str, tensor: Any, note: str = "") -> Transfer:
+    """Returns a `Transfer` to an object with a `shape` and a `dtype`."""
+    return Transfer(source, target, *_spec(tensor), note)
+
+
+def _spec(tensor: Any) -> Tuple[Tuple[int, ...], Any]:
     try:
-        return tf.as_dtype(tensor.dtype)
+        return tuple(tensor.shape), tf.as_dtype(tensor.dtype)
     except TypeError:
-        return UnknownType(tensor.dtype)
+        return tuple(tensor.shape), UnknownType(tensor.dtype)
 
 
 def first_and_last(names: Sequence[str]) -> str:

@@ -17,15 +17,7 @@ from ..checkpoint_files.reader import open_checkpoint
 from ..checkpoint_files.writer import CheckpointWriter
 from . import hints, matching
 from .keras_state import STEP, KerasState, reset_derived_state
-from .report import (
-    CheckpointMismatch,
-    Leftover,
-    Report,
-    Transfer,
-    dtype_of,
-    first_and_last,
-    leftover,
-)
+from .report import CheckpointMismatch, Leftover, Report, first_and_last, leftover, transfer
 
 _NO_COUNTERPART = "nothing in the model or its optimizer matches it"
 
@@ -89,7 +81,10 @@ def load_v1_checkpoint(
     state = KerasState(model_or_variables, optimizer, name_map)
     matches, misfits = matching.match(state.tensors, checkpoint.tensors, ignore)
     report = Report(
-        tuple(_load_transfer(match) for match in matches),
+        tuple(
+            transfer(first_and_last(each.stored.names), each.tensor.label, each.tensor, each.note)
+            for each in matches
+        ),
         tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, ignore)),
         _leftovers(_relevant_misfits(misfits, state)),
         (*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
@@ -179,8 +174,13 @@ def save_v1_checkpoint(
         copied_names = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
     report = Report(
-        tuple(_save_transfer(match) for match in matches)
-        + tuple(_copy_transfer(original, name) for name in copied_names),
+        tuple(
+            transfer(each.tensor.label, first_and_last(each.stored.names), each.stored, each.note)
+            for each in matches
+        )
+        + tuple(
+            transfer(original.path, each, original.tensors[each], "copied") for each in copied_names
+        ),
         (),
         _leftovers(misfits),
     )
@@ -249,23 +249,6 @@ def _value_errors(match, report, verb):
             f"Nothing was {verb}.",
             report,
         ) from error
-
-
-def _load_transfer(match):
-    tensor = match.tensor
-    source = first_and_last(match.stored.names)
-    return Transfer(source, tensor.label, tensor.shape, dtype_of(tensor), match.note)
-
-
-def _save_transfer(match):
-    stored = match.stored
-    target = first_and_last(stored.names)
-    return Transfer(match.tensor.label, target, stored.shape, dtype_of(stored), match.note)
-
-
-def _copy_transfer(checkpoint, name):
-    info = checkpoint.tensors[name]
-    return Transfer(checkpoint.path, name, info.shape, dtype_of(info), "copied")
 
 
 def _leftovers(misfits):
