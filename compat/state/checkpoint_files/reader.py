@@ -15,11 +15,11 @@ from legacy_opt import versions
 from ... import arrays
 from . import paths
 from .crc32c import CHUNK_BYTES, masked_crc32c
-from .errors import AGAIN
+from .errors import AGAIN, CheckpointError
 from .file_watch import Watch, stamp
 from .index import parse_index
 from .object_graph import OBJECT_GRAPH, parse_object_graph
-from .paths import V1, V2, CheckpointError, reason
+from .paths import V1, V2, reason
 from .tensor_info import TensorInfo, unknown_dtype
 
 

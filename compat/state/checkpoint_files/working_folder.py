@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from .paths import CheckpointError
+from .errors import CheckpointError
 
 try:
     import fcntl

@@ -13,8 +13,9 @@ import tensorflow as tf
 from ...file_endings import prefix_of
 from . import paths as checkpoint_paths
 from . import reader, tensor_names
+from .errors import CheckpointError
 from .index import parse_index
-from .paths import CheckpointError, reason
+from .paths import reason
 from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
