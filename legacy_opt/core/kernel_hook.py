@@ -16,7 +16,7 @@ _PROVIDER = "legacy_opt.native.updates.one_step"
 _enabled = False
 
 
-class Kernels:
+class StepKernels:
     """The kernels of an optimizer in one training step.
 
     This base class is for optimizers without kernels.
@@ -79,7 +79,7 @@ class Kernels:
         return None
 
 
-NO_KERNELS = Kernels()
+NO_KERNELS = StepKernels()
 
 
 def kernels_for(
@@ -87,7 +87,7 @@ def kernels_for(
     pairs: Optional[Sequence[Any]] = None,
     base: Optional[type] = None,
     waits_for: Sequence[Any] = (),
-) -> Kernels:
+) -> StepKernels:
     """Returns the kernels of an optimizer in a training step, `NO_KERNELS` if they are off.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 import tensorflow as tf
 
 from legacy_opt.core.contract import of_users
-from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
+from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
@@ -161,7 +161,7 @@ class Step(NamedTuple):
 
     tensors: Dict[str, Tensor]
     prepared: Dict[int, Any]
-    kernels: Kernels = NO_KERNELS
+    kernels: StepKernels = NO_KERNELS
     pairs: Optional[List[GradAndVar]] = None
     incremented_step: Optional[Variable] = None
     global_step: Optional[Tensor] = None

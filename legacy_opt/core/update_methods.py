@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from legacy_opt.core import duplicate_ids
 from legacy_opt.core.contract import of_users
-from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels, kernels_for
+from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels, kernels_for
 from legacy_opt.core.types import GradAndVar, Operation, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable
 
@@ -27,7 +27,7 @@ class UpdateMethods:
     # These attributes are set during a training step: all (gradient, variable) pairs, the kernels,
     # and the operations that kernels must wait for.
     _step_pairs: Sequence[GradAndVar] = ()
-    _step_kernels: Kernels = NO_KERNELS
+    _step_kernels: StepKernels = NO_KERNELS
     _step_waits_for: Sequence[Operation] = ()
 
     @contextlib.contextmanager
@@ -96,7 +96,7 @@ class UpdateMethods:
             # `base` sums the rows of equal ids, then calls _apply_sparse or _resource_apply_sparse
             # of this class.
             return base(*arguments)
-        if self._step_kernels.are_on:  # `Kernels.update` accepts no duplicate ids
+        if self._step_kernels.are_on:  # `StepKernels.update` accepts no duplicate ids
             summed = duplicate_ids.summed(grad)
             ids, values = summed.indices, summed.values
         else:

@@ -1,6 +1,6 @@
 """Compiles an optimizer's update rule, which is written in Python, to a kernel in C.
 
-`updates` converts the update of each variable to a `Formula`. `compiler` traces the TensorFlow
+`updates` converts the update of each variable to a `PureUpdate`. `compiler` traces the TensorFlow
 operations of a formula to a `Program`, and writes the program as C. `runtime` compiles the C code
 to a kernel; its TensorFlow operations run the kernel. A kernel uses only IEEE operations in a fixed
 order. Therefore, it returns the same bits on every TensorFlow, with any number of threads and any

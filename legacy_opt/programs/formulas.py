@@ -57,7 +57,7 @@ class Dependencies(NamedTuple):
     attributes: Any
 
 
-class Formula(NamedTuple):
+class PureUpdate(NamedTuple):
     """The update of one variable as data: all that is traced, checked and compiled.
 
     Attributes:
@@ -199,7 +199,7 @@ class Formulas:
         del given
         return {}
 
-    def formula_of(self, variable: Variable, sparse: bool) -> Formula:
+    def formula_of(self, variable: Variable, sparse: bool) -> PureUpdate:
         """Returns the formula of a variable.
 
         Args:
@@ -233,7 +233,7 @@ class Formulas:
 
         inputs = [grad, value, *slots, *scalars]
         shape = _shape(variable, by_rows)
-        return Formula(inputs, shape, function, by_rows, layouts, self.dependencies(variable))
+        return PureUpdate(inputs, shape, function, by_rows, layouts, self.dependencies(variable))
 
 
 class ChangedFormulas(Formulas):

@@ -84,7 +84,7 @@ def trace(
         no C code.
     """
     has_lines = any(each.level in LINES for each in inputs)
-    reader = _MatrixReader(shape) if has_lines else _Reader(shape)
+    reader = _MatrixReader(shape) if has_lines else _GraphReader(shape)
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
         (value,) = [tensor for each, tensor in tensors.items() if each.name == VALUE]
@@ -118,7 +118,7 @@ def trace_scalars(
     Raises:
       UnsupportedError: see `trace`.
     """
-    reader = _Reader([])
+    reader = _GraphReader([])
     with tf.Graph().as_default():
         tensors = {
             name: reader.placeholder(Input(name, SCALAR, dtype)) for name, dtype in dtypes.items()
@@ -128,7 +128,7 @@ def trace_scalars(
     return Function(tuple(reader.nodes), dict(sorted(found.items())))
 
 
-class _Reader:
+class _GraphReader:
     """Converts tensors to nodes, which other methods name by their positions in `nodes`."""
 
     def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
@@ -263,7 +263,7 @@ class _Reader:
         return self._positions[key]
 
 
-class _MatrixReader(_Reader):
+class _MatrixReader(_GraphReader):
     """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
 
     _shape: Sequence[Optional[int]]

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict
 
 from legacy_opt.core.types import DType, Tensor, Variable
 from legacy_opt.optimizers.decoupled_weight_decay import factor_of
-from legacy_opt.programs.formulas import ChangedFormulas, Formula, Tensors
+from legacy_opt.programs.formulas import ChangedFormulas, PureUpdate, Tensors
 from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input
 from legacy_opt.programs.scalars import Given
 from legacy_opt.programs.trace import Results
@@ -63,7 +63,7 @@ class DecayedFormulas(ChangedFormulas):
 
         return update
 
-    def decay_of_rows(self, variable: Variable) -> Formula:
+    def decay_of_rows(self, variable: Variable) -> PureUpdate:
         """Returns the formula of the decay that must precede a sparse update; see `must_wait`."""
         dtype = variable.dtype.base_dtype
         inputs = [Input(name, ELEMENT, dtype.name) for name in (GRADIENT, VALUE)]
@@ -73,7 +73,7 @@ class DecayedFormulas(ChangedFormulas):
             named = {each.name: tensor for each, tensor in tensors.items()}
             return Results(None, {}, _decayed(named[VALUE], named))
 
-        return Formula(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
+        return PureUpdate(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
 
 
 def _decayed(value: Tensor, scalars: Tensors) -> Tensor:

@@ -18,7 +18,7 @@ from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.native.runtime.compiled_kernels import Kernel, addresses
 from legacy_opt.programs.program import OF_MATRICES, ROW, Program, UnsupportedError, check
 from legacy_opt.recorded.arrays import interpreter
-from legacy_opt.recorded.arrays.interpreter import Update
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
 from legacy_opt.recorded.records import Group, Record, RecordError, Slot, slot_inputs
 
@@ -62,7 +62,7 @@ class NativeOptimizer(NumpyOptimizer):
             _check_memory({name: array})
             self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
-    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+    def _update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         self._kernels.update(update, scalars)
 
 
@@ -120,7 +120,7 @@ class Kernels:
             self._compiled[id(program)] = program, kernel
         return self._compiled[id(program)][1]
 
-    def update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+    def update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         """Updates a variable, which has elements, and its slots in place.
 
         Kernels get addresses, so everything is checked here.
@@ -159,7 +159,7 @@ class Kernels:
             *[rows, columns, _scalars(kernel, scalars), self._threads],
         )
 
-    def update_tensors(self, update: Update, scalars: Mapping[str, Any]) -> None:
+    def update_tensors(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
         variable, gradient = update.variable, update.gradient
         value = variable.detach().contiguous()  # the same memory if it is contiguous
@@ -181,7 +181,7 @@ class Kernels:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
 
     def _update_rows(
-        self, kernel: Kernel, update: Update, scalars: Mapping[str, Any], all_rows: bool
+        self, kernel: Kernel, update: ArrayUpdate, scalars: Mapping[str, Any], all_rows: bool
     ) -> None:
         ids = np.require(update.gradient.ids, np.int64, "CA")
         standalone.library().legacy_opt_update_rows(
@@ -197,7 +197,7 @@ def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return gradient.copy() if shares else np.require(gradient, requirements="CA")
 
 
-def _pointers(kernel: Kernel, update: Update, gradient: np.ndarray) -> Sequence[Any]:
+def _pointers(kernel: Kernel, update: ArrayUpdate, gradient: np.ndarray) -> Sequence[Any]:
     slots = addresses([update.slots[each.name] for each in kernel.inputs.all_slots])
     table, value = ctypes.addressof(kernel.table), update.variable
     return table, value.ctypes.data, slots, gradient.ctypes.data, value.size

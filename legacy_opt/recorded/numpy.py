@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 import numpy as np
 
 from legacy_opt.recorded.arrays import clipping, interpreter, updates
-from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, stored_shape
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 
@@ -234,7 +234,7 @@ class NumpyOptimizer:
             interpreter.check_gradient(name, gradient, variable)
             if is_sparse:
                 check_ids(name, gradient.ids, variable)
-            update = Update.of(name, group, variable, gradient, self.state.slots[name])
+            update = ArrayUpdate.of(name, group, variable, gradient, self.state.slots[name])
             updates += [update] if variable.size else []
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
@@ -265,7 +265,7 @@ class NumpyOptimizer:
         with np.errstate(all="ignore"):
             return interpreter.run_function(library, record.before, given), given
 
-    def _update(self, update: Update, scalars: Mapping[str, Any]) -> None:
+    def _update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         if isinstance(update.gradient, Rows):
             update = update._replace(gradient=update.gradient.summed(self._library.flushes))
         updates.updated(self._library, update, scalars)

@@ -61,7 +61,7 @@ def test_no_counterpart(api, name):
 
 def test_every_optimizer_has_a_counterpart_or_a_reason():
     assert set(catalogue.__all__) <= {*COUNTERPARTS, *WITHOUT_COUNTERPART}, (
-        "add it to a dict of compat/in_keras/plain_keras/counterparts.py"
+        "add it to legacy_opt/recorded/neighbours, or to WITHOUT_COUNTERPART"
     )
 
 

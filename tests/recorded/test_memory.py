@@ -7,7 +7,7 @@ import pytest
 
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files
-from legacy_opt.recorded.arrays.interpreter import Update
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.support.checkpoints.v1_checkpoints import write_tensors
@@ -82,7 +82,7 @@ def test_the_door_to_kernels_checks_gradients():
 
     def update(program, gradient):
         variable, slots = optimizer.variables["w"], optimizer.state.slots["w"]
-        update = Update("w", group, program, variable, gradient, slots)
+        update = ArrayUpdate("w", group, program, variable, gradient, slots)
         optimizer._kernels.update(update, scalars)
 
     for wrong in GRADIENT[:2], GRADIENT.astype("f8"), GRADIENT.T:

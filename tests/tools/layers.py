@@ -58,8 +58,8 @@ ALLOWED = {
         *BRIDGES,
     ],
     ".in_keras.plain_keras": [
-        *[*OF_V1, ".arrays", ".messages", ".in_keras.beta_powers", ".in_keras.side_by_side"],
-        *[*ADAPTED, *BRIDGES],
+        *[*OF_V1, "recorded", ".arrays", ".messages", ".in_keras.beta_powers"],
+        *[".in_keras.side_by_side", *ADAPTED, *BRIDGES],
     ],
     # State of optimizers in files.
     ".state.user_objects": ["core", ".messages"],

@@ -82,10 +82,10 @@ def state():
     """Returns the table of slots and non-slot variables, in v1 and in Keras."""
     rows = []
     for name, relative in sorted(COUNTERPARTS.items()):
-        for slot in relative.slots:
-            formula = slot.formula.text % {"v1": slot.v1, "keras": slot.keras_2}
-            names = slot.v1, slot.keras_2, slot.keras_3
-            formula = "the same" if slot.formula.exact else f"`{formula}`"
+        for slot, (keras_2, *keras_3) in relative.row.slots.items():
+            names, formula = (slot, keras_2, *(keras_3 or [keras_2])), relative.formula(slot)
+            text = formula.text % {"v1": slot, "keras": keras_2}
+            formula = "the same" if formula.exact else f"`{text}`"
             rows.append([f"`{item}`" for item in (name, *names)] + [formula])
         for shared, argument in relative.powers.items():
             power = f"`{argument} ** (iterations + 1)`"
@@ -98,11 +98,12 @@ def settings():
     rows = []
     for name, relative in sorted(COUNTERPARTS.items()):
         pairs = [
-            f"`{keras}`" if keras == source else f"`{source}` → `{keras}`"
-            for keras, source in relative.arguments.items()
+            f"`{keras}={source!r}`"
+            if not isinstance(source, str)
+            else (f"`{keras}`" if keras == source else f"`{source}` → `{keras}`")
+            for keras, source in relative.row.arguments.items()
         ]
-        pairs += ["`{}={!r}`".format(*item) for item in relative.constants.items()]
-        rows.append([f"`{name}`", f"`{relative.keras}`", ", ".join(pairs)])
+        rows.append([f"`{name}`", f"`{relative.row.name}`", ", ".join(pairs)])
     return table(["v1", "Keras", "arguments, besides `learning_rate`"], rows)
 
 

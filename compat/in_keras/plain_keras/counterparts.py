@@ -1,7 +1,6 @@
-"""The table of v1 optimizers and their counterparts among Keras' own optimizers.
+"""The counterparts of v1 optimizers among Keras' own optimizers, and why they may differ.
 
-Each entry contains the Keras class, its arguments and slots, and the reasons why the v1 optimizer
-and the Keras optimizer may train differently.
+Names of classes, arguments and slots are in the table `recorded.neighbours`.
 """
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -9,6 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 
 import legacy_opt
+from legacy_opt.recorded import neighbours
 
 from ..keras_bridge import configuration
 from ..v1_optimizers import inspection, serialization
@@ -22,7 +22,7 @@ KINDS = (DENSE, ROWS, REPEATED, RATE)
 SMALLEST = 1e-45
 
 
-class Formula(NamedTuple):
+class SlotFormula(NamedTuple):
     """The translation of a slot's value between a v1 optimizer and Keras.
 
     Attributes:
@@ -61,41 +61,18 @@ def _check_rate(slot, rate):
         )
 
 
-SAME = Formula("%(keras)s", _unchanged, _unchanged, True)
-VELOCITY = Formula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
-
-
-class SlotTranslation(NamedTuple):
-    """A slot of a v1 optimizer and its names in Keras.
-
-    Attributes:
-      v1: the name of the slot in v1.
-      keras_2: the name of the slot in Keras 2.
-      keras_3: the name of the slot in Keras 3.
-      formula: how the value is translated.
-      factor: an argument of the v1 optimizer. If the argument is 0 or False, the slot has no
-        effect, and Keras may lack the slot. None if Keras always has the slot.
-    """
-
-    v1: str
-    keras_2: str
-    keras_3: str
-    formula: Formula = SAME
-    factor: Optional[str] = None
-
-    def in_keras(self, api):
-        """Returns the name of the slot in Keras 2 or 3."""
-        return self.keras_3 if api == "keras3" else self.keras_2
+SAME = SlotFormula("%(keras)s", _unchanged, _unchanged, True)
+VELOCITY = SlotFormula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
 
 
 class Counterpart(NamedTuple):
     """The Keras optimizer that is most similar to a v1 optimizer.
 
     Attributes:
-      keras: the name of the Keras class.
-      arguments: a dict from arguments of the Keras class to arguments of the v1 class.
-      constants: a dict from arguments of the Keras class to the values that they must have.
-      slots: a tuple of `SlotTranslation`.
+      row: the row of the table of neighbours.
+      formulas: a dict from the v1 name of a slot to its `SlotFormula`; all others are the same.
+      factors: a dict from the v1 name of a slot to a v1 argument. If the argument is 0 or False,
+        the slot has no effect, and Keras may lack the slot.
       powers: a dict from the name of a v1 shared variable, such as "beta1_power", to the name of
         the v1 argument of which the variable is a power. Keras computes the power from
         `iterations`.
@@ -105,22 +82,29 @@ class Counterpart(NamedTuple):
       start: why the two optimizers differ if no state is translated, or None.
     """
 
-    keras: str
-    arguments: dict
-    constants: dict = {}
-    slots: tuple = ()
+    row: neighbours.Neighbour
+    formulas: dict = {}
+    factors: dict = {}
     powers: dict = {}
     never_zero: tuple = ()
     why: dict = {}
     start: Optional[str] = None
 
+    def slots(self, api):
+        """Returns a dict from the slots' names in v1 to their names in Keras 2 or 3."""
+        position = -1 if api == "keras3" else 0
+        return {name: names[position] for name, names in self.row.slots.items()}
+
+    def formula(self, slot):
+        """Returns the `SlotFormula` of a slot, by its name in v1."""
+        return self.formulas.get(slot, SAME)
+
     def settings(self, v1_arguments, api):
         """Returns the arguments of the Keras class, without the learning rate."""
-        settings = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
-        settings.update(self.constants)
-        for name, value in settings.items():
-            if not isinstance(value, bool):
-                settings[name] = 0.0 if value is None else float(value)
+        settings = {}
+        for name, source in self.row.arguments.items():
+            value = v1_arguments.get(source) if isinstance(source, str) else source
+            settings[name] = value if isinstance(value, bool) else float(value or 0.0)
             if api == "optimizer_v2" and name in self.never_zero and not value:
                 settings[name] = SMALLEST
         return settings
@@ -145,99 +129,50 @@ _VELOCITY_HOLDS_RATES = (
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 
-_ADAM: Any = Counterpart(
-    keras="Adam",
-    arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
-    constants={"amsgrad": False},
-    slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "velocity")),
-    powers={"beta1_power": "beta1", "beta2_power": "beta2"},
-    never_zero=("epsilon",),
-    why={(REPEATED, "keras3"): _SQUARES},
-)
-_LAZY_ADAM = _ADAM._replace(why={ROWS: _LAZY, (REPEATED, "keras3"): _SQUARES})
-_ADAGRAD: Any = Counterpart(
-    keras="Adagrad",
-    arguments={"initial_accumulator_value": "initial_accumulator_value"},
-    constants={"epsilon": 0.0},
-    slots=(SlotTranslation("accumulator", "accumulator", "accumulator"),),
-    never_zero=("epsilon",),
-    why={(REPEATED, "keras3"): _SQUARES},
-)
-_FTRL_ARGUMENTS = (
-    "learning_rate_power",
-    "initial_accumulator_value",
-    "l1_regularization_strength",
-    "l2_regularization_strength",
-    "l2_shrinkage_regularization_strength",
-    "beta",
-)
-
-# The keys are names of classes of TensorFlow, tf.contrib.opt and this package.
-COUNTERPARTS: Any = {
-    "GradientDescentOptimizer": Counterpart(
-        keras="SGD", arguments={}, constants={"momentum": 0.0, "nesterov": False}
-    ),
-    "MomentumOptimizer": Counterpart(
-        keras="SGD",
-        arguments={"momentum": "momentum", "nesterov": "use_nesterov"},
-        slots=(SlotTranslation("momentum", "momentum", "momentum", VELOCITY, factor="momentum"),),
-        why={(ROWS, "keras3"): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
-    ),
+_ADAM: Any = {
+    "powers": {"beta1_power": "beta1", "beta2_power": "beta2"},
+    "never_zero": ("epsilon",),
+    "why": {(REPEATED, "keras3"): _SQUARES},
+}
+_LAZY_ADAM = dict(_ADAM, why={ROWS: _LAZY, (REPEATED, "keras3"): _SQUARES})
+_ADAGRAD: Any = {"never_zero": ("epsilon",), "why": {(REPEATED, "keras3"): _SQUARES}}
+_DIFFERENCES: Any = {
+    "MomentumOptimizer": {
+        "formulas": {"momentum": VELOCITY},
+        "factors": {"momentum": "momentum"},
+        "why": {(ROWS, "keras3"): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
+    },
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
     # AdamGS and LazyAdamGS have no variables for the powers of beta. Like Keras, they compute the
     # powers from a step number.
-    "AdamGSOptimizer": _ADAM._replace(powers={}),
-    "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
+    "AdamGSOptimizer": dict(_ADAM, powers={}),
+    "LazyAdamGSOptimizer": dict(_LAZY_ADAM, powers={}),
     "AdagradOptimizer": _ADAGRAD,
     "RegAdagradOptimizer": _ADAGRAD,
-    "AdadeltaOptimizer": Counterpart(
-        keras="Adadelta",
-        arguments={"rho": "rho", "epsilon": "epsilon"},
-        slots=(
-            SlotTranslation("accum", "accum_grad", "accumulated_grad"),
-            SlotTranslation("accum_update", "accum_var", "accumulated_delta_var"),
-        ),
-        never_zero=("epsilon",),
-        why={(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
-    ),
-    "RMSPropOptimizer": Counterpart(
-        keras="RMSprop",
-        arguments={
-            "rho": "decay",
-            "momentum": "momentum",
-            "epsilon": "epsilon",
-            "centered": "centered",
-        },
-        slots=(
-            SlotTranslation("rms", "rms", "velocity"),
-            SlotTranslation("momentum", "momentum", "momentum", factor="momentum"),
-            SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
-        ),
+    "AdadeltaOptimizer": {
+        "never_zero": ("epsilon",),
+        "why": {(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
+    },
+    "RMSPropOptimizer": {
+        "factors": {"momentum": "momentum", "mg": "centered"},
         # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
         # of rows that are not in a batch. If momentum is not 0, Keras 2 calls the kernel that v1
         # calls.
-        never_zero=("epsilon", "momentum"),
-        why={(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
-        start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
-    ),
-    "FtrlOptimizer": Counterpart(
-        keras="Ftrl",
-        arguments={name: name for name in _FTRL_ARGUMENTS},
-        slots=(
-            SlotTranslation("accum", "accumulator", "accumulator"),
-            SlotTranslation("linear", "linear", "linear"),
-        ),
-        why={(ROWS, "keras3"): _OVERWRITES, (REPEATED, "keras3"): _SQUARES},
-    ),
-    "AdaMaxOptimizer": Counterpart(
-        keras="Adamax",
-        arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
-        slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "norm")),
-        powers={"beta1_power": "beta1"},
-        never_zero=("epsilon",),
-        why={(ROWS, "keras3"): _AVERAGES + "; " + _MOVES, (REPEATED, "keras3"): _LARGEST},
-    ),
+        "never_zero": ("epsilon", "momentum"),
+        "why": {(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
+        "start": "v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
+    },
+    "FtrlOptimizer": {"why": {(ROWS, "keras3"): _OVERWRITES, (REPEATED, "keras3"): _SQUARES}},
+    "AdaMaxOptimizer": {
+        "powers": {"beta1_power": "beta1"},
+        "never_zero": ("epsilon",),
+        "why": {(ROWS, "keras3"): _AVERAGES + "; " + _MOVES, (REPEATED, "keras3"): _LARGEST},
+    },
+}
+COUNTERPARTS: Any = {
+    name: Counterpart(row, **_DIFFERENCES.get(name, {}))
+    for name, (row,) in neighbours.of_library(neighbours.KERAS).items()
 }
 
 _DECAY = (

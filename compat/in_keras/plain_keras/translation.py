@@ -118,7 +118,7 @@ def from_plain_keras(
         variables = list(adapter.trained_variables(plain, variables))
         if not variables:
             translator.check_untrained(plain)
-        carry = translator.carry_back if variables else None
+        carry = translator.carry if variables else None
         (carry or translator.carry_step)(plain, bridged, variables, variables)
     counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
     report = _report(translator, bridged, plain, variables, carry, counted, is_reverse=True)
@@ -218,11 +218,11 @@ def _moved_state(translator, bridged, plain, variables):
         return
     counterpart = translator.counterpart
     kept_slots = [slot for slot, _ in translator.slots(plain, bridged, variables)]
-    for slot in counterpart.slots:
+    for slot, name in counterpart.slots(translator.adapter.api).items():
         if slot in kept_slots:
-            names = {"v1": slot.v1, "keras": slot.in_keras(translator.adapter.api)}
-            yield Moved(slot.v1, slot.formula.text % names, slot.formula.exact)
-        elif slot.v1 in bridged.get_slot_names():
-            yield Moved(slot.v1, f"none: v1 multiplies it by {slot.factor}=0", True)
+            formula = counterpart.formula(slot)
+            yield Moved(slot, formula.text % {"v1": slot, "keras": name}, formula.exact)
+        elif slot in bridged.get_slot_names():
+            yield Moved(slot, f"none: v1 multiplies it by {counterpart.factors[slot]}=0", True)
     for name, argument in counterpart.powers.items():
         yield Moved(name, f"{argument} ** (iterations + 1)", False)

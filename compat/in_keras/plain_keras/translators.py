@@ -11,7 +11,7 @@ from ... import messages
 from .. import beta_powers
 from ..keras_adapters import adapter_of
 from ..keras_adapters.base import AWAITS
-from ..v1_optimizers import schedules
+from ..v1_optimizers import graph_names, schedules
 from . import counterparts
 
 
@@ -36,15 +36,15 @@ class Translator:
                 f"versions of Keras 2, one of keras.optimizers.legacy), got {optimizer!r}."
             )
         self.adapter.check_readable()
-        self.keras_class = self.adapter.class_of(self.counterpart.keras)
+        self.keras_class = self.adapter.class_of(self.counterpart.row.name)
 
     @property
     def keras_name(self):
         """The name of the Keras class, with the module from which users import it."""
-        module_name = self.adapter.name + ".optimizers"
-        if getattr(self.adapter.keras.optimizers, self.counterpart.keras) is not self.keras_class:
+        name, module_name = self.counterpart.row.name, self.adapter.name + ".optimizers"
+        if getattr(self.adapter.keras.optimizers, name) is not self.keras_class:
             module_name += ".legacy"
-        return f"{module_name}.{self.counterpart.keras}"
+        return f"{module_name}.{name}"
 
     # Settings.
 
@@ -131,7 +131,7 @@ class Translator:
 
     def check_untrained(self, plain):
         """Raises a ValueError if `plain`, whose variables are unknown, must have slots."""
-        if self.counterpart.slots and self.updates(plain):
+        if self.counterpart.row.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
     def check_powers(self, bridged):
@@ -160,29 +160,28 @@ class Translator:
         iterations, _ = next(self.adapter.pairs(optimizer, optimizer))
         return int(versions.value_of(iterations)) // steps
 
-    def carry(self, bridged, plain, variables, new_variables):
-        """Copies the state of a bridged optimizer to a plain one, which trains `new_variables`."""
-        self.adapter.build(plain, new_variables)
-        self.carry_step(bridged, plain)
-        rate = self.adapter.rate_now(plain)
-        for slot, targets in self.slots(plain, bridged, new_variables):
-            for variable, target in zip(variables, targets):
-                source = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
-                versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
+    def carry(self, source, target, variables, new_variables):
+        """Copies the state between a bridged and a plain optimizer.
 
-    def carry_back(self, plain, bridged, variables, new_variables):
-        """Copies the state of a plain optimizer to a bridged optimizer; the reverse of `carry`."""
-        self.adapter.build(bridged, new_variables)
-        self.carry_step(plain, bridged)
+        `source` has trained `variables`; `target` trains `new_variables`.
+        """
+        self.adapter.build(target, new_variables)
+        self.carry_step(source, target)
+        is_back = graph_names.is_bridged(target)
+        pairs = (source, variables), (target, new_variables)
+        (plain, of_plain), (bridged, of_bridged) = pairs if is_back else pairs[::-1]
         rate = self.adapter.rate_now(plain)
-        for slot, sources in self.slots(plain, bridged, variables):
-            for variable, source in zip(new_variables, sources):
-                target = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
-                versions.assign_to(target, slot.formula.to_v1(versions.value_of(source), rate))
+        for slot, its_slots in self.slots(plain, bridged, of_plain):
+            formula = self.counterpart.formula(slot)
+            for variable, theirs in zip(of_bridged, its_slots):
+                ours = bridged.existing_slot(versions.tf_variable(variable), slot)
+                if is_back:
+                    versions.assign_to(ours, formula.to_v1(versions.value_of(theirs), rate))
+                else:
+                    versions.assign_to(theirs, formula.to_keras(versions.value_of(ours), rate))
         arguments = counterparts.v1_arguments(bridged)
-        steps = self.updates(plain)
-        for name, argument in self.counterpart.powers.items():
-            power = beta_powers.power(arguments[argument], steps)
+        for name, argument in self.counterpart.powers.items() if is_back else ():
+            power = beta_powers.power(arguments[argument], self.updates(plain))
             versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source, target, *variables):
@@ -192,15 +191,16 @@ class Translator:
             versions.assign_to(new, versions.value_of(old))
 
     def slots(self, plain, bridged, variables):
-        """Returns pairs: a `SlotTranslation`, and a list of its slots in the plain optimizer.
+        """Returns pairs: the v1 name of a slot, and a list of its slots in the plain optimizer.
 
         Raises a ValueError if the plain optimizer lacks a slot.
         """
-        names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
+        names = self.counterpart.slots(self.adapter.api)
         slots_by_name = self.adapter.slots(plain, variables, list(names.values()))
         arguments = counterparts.v1_arguments(bridged)
         for slot, name in names.items():
-            needed = slot.factor is None or arguments[slot.factor]
+            factor = self.counterpart.factors.get(slot)
+            needed = factor is None or arguments[factor]
             if needed and len(slots_by_name.get(name, ())) != len(variables):
                 raise ValueError(
                     f"{self.keras_name} of this version has no slot {name!r} for each variable."

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core.count_layout import CountLayout
+from legacy_opt.recorded import neighbours
 
 from ...in_keras import beta_powers
 from ...in_keras.v1_optimizers import graph_names, owned_state
@@ -17,8 +18,6 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
 from .report import CheckpointMismatch, leftover
 
-# Maps slot names of v1 optimizers to slot names of Keras' own Adadelta and other optimizers.
-_KERAS_NAMES = {"accum": ("accum_grad", "accumulator"), "accum_update": ("accum_var",)}
 # Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 _HYPER = "hyper_"
@@ -194,8 +193,8 @@ class _OptimizerConversion:
 
     def _slot_key(self, full_name, slot_name):
         """Returns the checkpoint key of the slot with this v1 name, or None."""
-        candidates = (slot_name, *(_KERAS_NAMES.get(slot_name, ()) if self._is_keras_own else ()))
-        keys = (self._saved.slots.get((full_name, each)) for each in candidates)
+        candidates = neighbours.names_in_keras_2(slot_name) if self._is_keras_own else ()
+        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *candidates))
         return next((key for key in keys if key is not None), None)
 
     def _place_shared(self, v1_shared):

@@ -21,14 +21,14 @@ _SOURCES = ("operations.cc", "checks.h", "update.h", "kernel.h")
 _FLAGS = ["-O2", "-fPIC", "-shared", "-w"]
 
 
-class Library(NamedTuple):
+class LoadedOperations(NamedTuple):
     """The loaded operations library."""
 
     operations: Any  # the module, from `tf.load_op_library`
     functions: ctypes.CDLL  # the same library, with the functions that register kernels
 
 
-_loaded: List[Library] = []  # at most one, because TensorFlow cannot unload operations
+_loaded: List[LoadedOperations] = []  # at most one, because TensorFlow cannot unload operations
 
 
 @functools.lru_cache(maxsize=None)
@@ -103,14 +103,14 @@ def find() -> Path:
     return built
 
 
-def load() -> Library:
+def load() -> LoadedOperations:
     """Returns the operations library of this TensorFlow. Raises an UnsupportedError as `find`."""
     if not _loaded:
         _loaded.append(load_file(find()))
     return _loaded[0]
 
 
-def load_file(library_path: Path) -> Library:
+def load_file(library_path: Path) -> LoadedOperations:
     """Loads an operations library. Raises an UnsupportedError if it cannot be loaded."""
     try:
         # tf.load_op_library is called first, because it returns only operations that are registered
@@ -127,7 +127,7 @@ def load_file(library_path: Path) -> Library:
     with contextlib.suppress(cache.NoCompilerError):  # prebuilt kernels need no folder
         folder = str(cache.folder())
     functions.legacy_opt_set_folders(folder.encode(), str(cache.prebuilt_folder() or "").encode())
-    return Library(operations, functions)
+    return LoadedOperations(operations, functions)
 
 
 @functools.lru_cache(maxsize=None)
@@ -160,7 +160,7 @@ def missing_in_process(operations: Any, key: str, process: str, target: Optional
 
 
 def update(
-    library: Library,
+    library: LoadedOperations,
     kernel: Kernel,
     variables: Sequence[Any],
     scalars: Sequence[Any],
@@ -202,7 +202,7 @@ def update(
     return getattr(library.operations, operation)(**inputs, **{parameter: list(variables)})
 
 
-def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:
+def sums(library: LoadedOperations, kernel: Kernel, gradients: Sequence[Any]) -> Any:
     """Returns the sums that a kernel's program computes, over all elements of all gradients.
 
     Args:
@@ -216,7 +216,7 @@ def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:
     return library.operations.legacy_opt_sums(gradients=list(gradients), kernel=kernel.key)
 
 
-def register(library: Library, kernel: Kernel) -> None:
+def register(library: LoadedOperations, kernel: Kernel) -> None:
     """Registers a kernel, so that the operations in this process can run it.
 
     Raises:

@@ -15,7 +15,7 @@ from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
 from legacy_opt.native.updates import check
-from legacy_opt.programs.formulas import Formula, Formulas
+from legacy_opt.programs.formulas import Formulas, PureUpdate
 from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.programs.program import UnsupportedError
 
@@ -80,7 +80,7 @@ def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_
     return choice.kernel
 
 
-def checked_kernel(formula: Formula) -> compiled_kernels.Kernel:
+def checked_kernel(formula: PureUpdate) -> compiled_kernels.Kernel:
     """Compiles, checks and registers the kernel of a formula.
 
     Raises:

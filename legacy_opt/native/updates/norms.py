@@ -16,7 +16,7 @@ from legacy_opt.core.variable_access import on_any_device
 from legacy_opt.native.runtime import tensorflow_operations
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.native.updates import kernel_choice
-from legacy_opt.programs.formulas import Formula
+from legacy_opt.programs.formulas import PureUpdate
 from legacy_opt.programs.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
 from legacy_opt.programs.trace import Results
 
@@ -63,7 +63,7 @@ def _kernel_for(dtype: DType) -> Kernel:
     return kernel_choice.checked_kernel(formula(dtype))
 
 
-def formula(dtype: DType) -> Formula:
+def formula(dtype: DType) -> PureUpdate:
     """Returns a formula that computes the sum of the squares of all elements of the gradient."""
     grad = Input(GRADIENT, ELEMENT, dtype.name)
     value = Input(VALUE, ELEMENT, dtype.name)  # `trace` needs it; the formula does not read it
@@ -73,4 +73,4 @@ def formula(dtype: DType) -> Formula:
         total = tf.reduce_sum(tf.square(wide))
         return Results(tf.cast(total, dtype), changes={})
 
-    return Formula([grad, value], shape=[None], function=function)
+    return PureUpdate([grad, value], shape=[None], function=function)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks
-from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
+from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.variable_access import after, here, is_resource, on_any_device, variable_shape
 from legacy_opt.native import settings
@@ -31,8 +31,8 @@ GROUP_BYTES = 4 << 20
 have_kernels: Optional[Dict[Tuple[int, str], bool]] = None
 
 
-class _Update(NamedTuple):
-    """An update of a variable by a kernel; see `Kernels.update`. Row numbers may be repeated."""
+class _KernelUpdate(NamedTuple):
+    """An update by a kernel; see `StepKernels.update`. Row numbers may be repeated."""
 
     formulas: Formulas
     kernel: Any
@@ -43,7 +43,7 @@ class _Update(NamedTuple):
 
 def kernels_for(
     optimizer: Any, pairs: Optional[Sequence[GradAndVar]], base: Any, waits_for: Sequence[Any]
-) -> Kernels:
+) -> StepKernels:
     """See `legacy_opt.core.kernel_hook.kernels_for`, which calls this function.
 
     Raises:
@@ -54,7 +54,7 @@ def kernels_for(
     return NativeKernels(optimizer, pairs, base, waits_for)
 
 
-class NativeKernels(Kernels):
+class NativeKernels(StepKernels):
     """The native kernels of an optimizer in one training step.
 
     TensorFlow calls an update method, such as `_apply_dense`, for each variable. In the first of
@@ -121,7 +121,7 @@ class NativeKernels(Kernels):
         return self._done.get(id(variable), NotImplemented)
 
     def update(self, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
-        """Updates a variable; see `Kernels.update`.
+        """Updates a variable; see `StepKernels.update`.
 
         Raises:
           UnsupportedError: there is no kernel, and the optimizer's setting is "require".
@@ -200,7 +200,7 @@ def _apply_together(
     return done, without_kernel
 
 
-def _needs_dense(update: _Update) -> bool:
+def _needs_dense(update: _KernelUpdate) -> bool:
     """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
     if update.indices is None or not update.formulas.needs_whole_tensor(update.variable):
         return False
@@ -209,8 +209,8 @@ def _needs_dense(update: _Update) -> bool:
 
 def _update_or_none(
     formulas: Formulas, grad: Tensor, variable: Variable, indices: Optional[Tensor]
-) -> Optional[_Update]:
-    """Returns an `_Update`; warns and returns None if there is no kernel."""
+) -> Optional[_KernelUpdate]:
+    """Returns an `_KernelUpdate`; warns and returns None if there is no kernel."""
     optimizer = formulas.optimizer
     name = type(optimizer).__name__
     sparse = indices is not None
@@ -226,10 +226,10 @@ def _update_or_none(
         kernel_choice.go_on_without(text, optimizer.native)
         return None
     grad = here(gradient_checks.gradient(name, grad, variable, sparse))
-    return _Update(formulas, kernel, grad, variable, here(indices))
+    return _KernelUpdate(formulas, kernel, grad, variable, here(indices))
 
 
-def _group_key(update: _Update) -> Any:
+def _group_key(update: _KernelUpdate) -> Any:
     """Returns a key: a single operation can run all updates that have the same key."""
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
@@ -241,12 +241,12 @@ def _group_key(update: _Update) -> Any:
     return update.kernel.key, names, variable.device, is_resource(variable), scalars
 
 
-def _bytes(update: _Update) -> int:
+def _bytes(update: _KernelUpdate) -> int:
     count = update.variable.shape.num_elements()
     return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
 
 
-def _split(updates: List[_Update]) -> Iterator[List[_Update]]:
+def _split(updates: List[_KernelUpdate]) -> Iterator[List[_KernelUpdate]]:
     """Splits updates into lists. Several updates in a list have at most `GROUP_BYTES` in total."""
     part, part_bytes = [], 0
     for update in updates:
@@ -258,7 +258,7 @@ def _split(updates: List[_Update]) -> Iterator[List[_Update]]:
     yield part
 
 
-def _run(updates: List[_Update]) -> Any:
+def _run(updates: List[_KernelUpdate]) -> Any:
     """Runs several updates with the same kernel and the same scalars by one operation."""
     formulas, kernel, _, variable, indices = updates[0]
     optimizer = formulas.optimizer

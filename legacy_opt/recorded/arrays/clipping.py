@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Collection, Dict, List, Sequence
 
 from legacy_opt.programs.program import SCALAR
-from legacy_opt.recorded.arrays.interpreter import Computation, Update
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
 from legacy_opt.recorded.arrays.library import Library
 from legacy_opt.recorded.records import SUMMED_ROWS, Record
 
 
 def clipped_by_global_norm(
-    library: Library, record: Record, updates: Collection[Update], limits: Sequence[Any]
-) -> List[Update]:
+    library: Library, record: Record, updates: Collection[ArrayUpdate], limits: Sequence[Any]
+) -> List[ArrayUpdate]:
     """Returns updates whose gradients are multiplied so that their global norm is at most a limit.
 
     Args:

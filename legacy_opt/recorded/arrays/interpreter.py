@@ -92,7 +92,7 @@ def run_function(library: Library, function: Function, given: Mapping[str, Any])
     return {name: values[position] for name, position in function.results.items()}
 
 
-class Update(NamedTuple):
+class ArrayUpdate(NamedTuple):
     """The update of a variable in a step."""
 
     name: str  # of the variable, for messages
@@ -105,7 +105,7 @@ class Update(NamedTuple):
     @classmethod
     def of(
         cls, name: str, group: Group, variable: Any, gradient: Any, slots: Any, dtype_of: Any = str
-    ) -> Update:
+    ) -> ArrayUpdate:
         """Returns an update; raises a RecordError if slots do not fit, or there is no program."""
         check_slots(name, group, variable.shape, slots, dtype_of)
         is_sparse = isinstance(gradient, tuple)

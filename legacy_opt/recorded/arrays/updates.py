@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any, Callable, Dict, Mapping, Tuple
 
-from legacy_opt.recorded.arrays.interpreter import Update, part_of, run_program, shape_in_program
+from legacy_opt.recorded.arrays import interpreter
+from legacy_opt.recorded.arrays.interpreter import part_of, run_program, shape_in_program
 from legacy_opt.recorded.arrays.library import Library
 
 
@@ -16,7 +17,7 @@ def _written(array: Any, place: Any, new: Any) -> Any:
 
 def updated(
     library: Library,
-    update: Update,
+    update: interpreter.ArrayUpdate,
     scalars: Mapping[str, Any],
     taken: Callable[..., Any] = operator.getitem,
     written: Callable[..., Any] = _written,

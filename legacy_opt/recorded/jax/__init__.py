@@ -16,7 +16,7 @@ import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS, WIDE
 from legacy_opt.recorded.arrays import clipping, interpreter
-from legacy_opt.recorded.arrays.interpreter import Update, stored_shape
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, stored_shape
 from legacy_opt.recorded.arrays.library import check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
@@ -184,7 +184,7 @@ class JaxOptimizer:
             group = self.record.group_of(name, value.shape, value.dtype)
             if gradient is not None and value.size:
                 own = {slot: slots[slot][i] for slot in group.slots}
-                updates[i] = Update.of(name, group, value, gradient, own, dtype_of)
+                updates[i] = ArrayUpdate.of(name, group, value, gradient, own, dtype_of)
         if self.record.clipping is not None:
             limits = [given[CLIP_NORM]] * len(updates)
             clipped = clipping.clipped_by_global_norm(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from legacy_opt.recorded import counterparts
-from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Hyper, Rates, Setting
+from legacy_opt.recorded import neighbours
+from legacy_opt.recorded.neighbours import grading
+from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
 from legacy_opt.recorded.writing import PathLike
@@ -42,28 +43,6 @@ class OptaxOwn(NamedTuple):
     grade: Grade
 
 
-def _rms_prop(state: SavedState, hyper: Hyper) -> List[Setting]:
-    centered = any("mg" in slots for slots in state.slots.values())
-    names = "learning_rate", "decay", "epsilon", "momentum"
-    arguments: Dict[str, Any] = {name: hyper[name] for name in names}
-    slots = ["rms", "momentum", *(["mg"] if centered else [])]
-    return [Setting("RMSprop", dict(arguments, centered=centered), slots, state.global_step)]
-
-
-_SETTINGS = dict(counterparts.SETTINGS, RMSPropOptimizer=_rms_prop)
-# The names of slots in the states of optax.
-_FIELDS = {
-    "accum": "e_g",
-    "accum_update": "e_x",
-    "accumulator": "sum_of_squares",
-    "m": "mu",
-    "mg": "mu",
-    "momentum": "trace",
-    "rms": "nu",
-    "v": "nu",
-}
-
-
 def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
     """Returns optax' own optimizer with a state, if its training is the same up to rounding.
 
@@ -77,9 +56,7 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
       RecordError: optax has no such optimizer, or its training differs: the message says by how
         much.
     """
-    setting, grade = counterparts.chosen(
-        state, "optax", lambda name: f"optax.{name.lower()}", _SETTINGS, _train, hyperparameters
-    )
+    setting, grade = grading.chosen(state, neighbours.OPTAX, "optax.{}", _train, hyperparameters)
     return OptaxOwn(*_optimizer(state, setting), grade)
 
 
@@ -112,24 +89,15 @@ def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
     return own.grade
 
 
-def _transformation(setting: Setting, **others: float) -> Any:
-    arguments = dict(setting.arguments, **others)
-    if "betas" in arguments:
-        arguments["b1"], arguments["b2"] = arguments.pop("betas")
-    if "epsilon" in arguments:
-        arguments["eps"] = arguments.pop("epsilon")
-    return getattr(optax, setting.name.lower())(**arguments)
-
-
 def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str, Any]]:
     """Returns the transformation, its state, and the parameters."""
-    transformation = _transformation(setting)
+    transformation = getattr(optax, setting.name)(**setting.arguments)
     params = {name: jnp.asarray(state.variables[name]) for name in state.slots}
     fields: Dict[str, Any] = {
-        _FIELDS[slot]: {name: jnp.asarray(slots[slot]) for name, slots in state.slots.items()}
-        for slot in setting.slots
+        field: {name: jnp.asarray(slots[slot]) for name, slots in state.slots.items()}
+        for slot, field in setting.slots.items()
     }
-    if setting.name == "RMSprop":  # its trace has the sign of updates, which are added
+    if setting.name == "rmsprop":  # its trace has the sign of updates, which are added
         fields["trace"] = {name: -each for name, each in fields["trace"].items()}
     fields["count"] = jnp.asarray(setting.step, jnp.int32)
 
@@ -144,7 +112,8 @@ def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str,
 def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
     _, opt_state, params = _optimizer(state, setting)
     for each, rate in zip(gradients, rates):
-        transformation = _transformation(setting, learning_rate=rate)
+        arguments = dict(setting.arguments, learning_rate=rate)
+        transformation = getattr(optax, setting.name)(**arguments)
         grads = {name: jnp.asarray(each[name]) for name in params}
         updates, opt_state = transformation.update(grads, opt_state, params)
         params = optax.apply_updates(params, updates)

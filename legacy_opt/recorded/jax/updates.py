@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from legacy_opt.programs.program import TENSOR, Program
 from legacy_opt.recorded.arrays import updates
-from legacy_opt.recorded.arrays.interpreter import Update
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.jax.library import JaxLibrary, plain
 
 _NOWHERE = 2**31 - 1  # the number of no row
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
 
 
 def updated(
-    library: JaxLibrary, update: Update, scalars: Mapping[str, Any]
+    library: JaxLibrary, update: ArrayUpdate, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
     """Returns the new values of a variable and of its slots; see `updates.updated`."""
     if isinstance(update.gradient, Rows):
@@ -98,7 +98,7 @@ def is_subtraction(program: Program) -> bool:
 
 
 def addend(
-    library: JaxLibrary, update: Update, scalars: Mapping[str, Any]
+    library: JaxLibrary, update: ArrayUpdate, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
     """Returns what must be added to a variable, and the new values of its slots; see `updated`."""
     program = update.program

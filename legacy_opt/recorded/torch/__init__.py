@@ -27,7 +27,7 @@ from typing import (
 import torch
 
 from legacy_opt.recorded.arrays import clipping, interpreter, updates
-from legacy_opt.recorded.arrays.interpreter import Update, check_array, check_slots, stored_shape
+from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
@@ -261,7 +261,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 own = tensor.detach().clone(memory_format=torch.contiguous_format)
                 self.state[parameter][slot_name] = own.to(parameter.device)
 
-    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> Update:
+    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> interpreter.ArrayUpdate:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter, axes)
         gradient, known = parameter.grad, name or "a parameter"
@@ -269,22 +269,22 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
-            gradient = _Rows.of(gradient, parameter.shape[0])
+            gradient = _TorchRows.of(gradient, parameter.shape[0])
         else:
             gradient = in_tensorflow(gradient, axes)
         variable, slots = in_tensorflow(parameter, axes), self.slots(parameter, name)
-        return Update.of(known, group, variable, gradient, slots)
+        return interpreter.ArrayUpdate.of(known, group, variable, gradient, slots)
 
     def _clipped(
-        self, updates: List[List[Update]], given: Sequence[Mapping[str, Any]]
-    ) -> List[List[Update]]:
+        self, updates: List[List[interpreter.ArrayUpdate]], given: Sequence[Mapping[str, Any]]
+    ) -> List[List[interpreter.ArrayUpdate]]:
         """Multiplies all gradients, so that their global norm is at most the limit of a group."""
         flat = [each for group in updates for each in group]
         limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
         found = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
         return [[next(found) for _ in group] for group in updates]
 
-    def _apply(self, update: Update, scalars: Mapping[str, Any]) -> None:
+    def _apply(self, update: interpreter.ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         if not update.variable.numel():
             return
         if self._kernels is not None:
@@ -292,12 +292,12 @@ class RecordedOptimizer(torch.optim.Optimizer):
             # So that autograd knows of the change.
             torch.autograd.graph.increment_version((update.variable, *update.slots.values()))
             return
-        if isinstance(update.gradient, _Rows):
+        if isinstance(update.gradient, _TorchRows):
             update = update._replace(gradient=update.gradient.summed())
         updates.updated(self._library, update, scalars)
 
 
-class _Rows(NamedTuple):
+class _TorchRows(NamedTuple):
     """A sparse gradient: the ids of rows, which may be repeated, and their values."""
 
     ids: Any
@@ -305,7 +305,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     @torch.compiler.disable
-    def of(cls, gradient: Any, rows: int) -> _Rows:
+    def of(cls, gradient: Any, rows: int) -> _TorchRows:
         """Returns the ids and values of a sparse tensor; PyTorch does not check its ids."""
         ids, values = gradient._indices(), gradient._values()
         if ids.shape[0] != 1:
@@ -322,19 +322,21 @@ class _Rows(NamedTuple):
 
     # A compiled index_add_ would add the rows of an id in any order.
     @torch.compiler.disable
-    def summed(self) -> _Rows:
+    def summed(self) -> _TorchRows:
         """Returns the distinct ids, and the sums of their rows in the order of the ids."""
         rows, first, inverse = self._distinct()
         again = torch.ones_like(self.ids, dtype=torch.bool)
         again[first] = False
-        return _Rows(rows, self.values[first].index_add_(0, inverse[again], self.values[again]))
+        return _TorchRows(
+            rows, self.values[first].index_add_(0, inverse[again], self.values[again])
+        )
 
     @torch.compiler.disable
-    def summed_in_place(self) -> _Rows:
+    def summed_in_place(self) -> _TorchRows:
         """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
         rows, first, inverse = self._distinct()
         sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
-        return _Rows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
+        return _TorchRows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
 
 
 def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:

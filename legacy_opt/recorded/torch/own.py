@@ -7,9 +7,10 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 import torch
 
-from legacy_opt.recorded import counterparts
+from legacy_opt.recorded import neighbours
 from legacy_opt.recorded.arrays.interpreter import check_array
-from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
+from legacy_opt.recorded.neighbours import grading
+from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.state_files import SavedState, check_variable
 from legacy_opt.recorded.writing import PathLike, replaced
 
@@ -38,18 +39,6 @@ class TorchOwn(NamedTuple):
     grade: Grade
 
 
-# PyTorch's names of arguments and slots.
-_ARGUMENTS = {"learning_rate": "lr", "epsilon": "eps"}
-_SLOTS = {
-    "accum": "square_avg",
-    "accum_update": "acc_delta",
-    "accumulator": "sum",
-    "m": "exp_avg",
-    "momentum": "momentum_buffer",
-    "v": "exp_avg_sq",
-}
-
-
 def from_state(
     state: SavedState, parameters: Mapping[str, Any], **hyperparameters: float
 ) -> TorchOwn:
@@ -70,8 +59,8 @@ def from_state(
     for name, parameter in parameters.items():
         check_variable(state, name, parameter)
         check_array(repr(name), state.variables[name], parameter.dtype, parameter.shape)
-    setting, grade = counterparts.chosen(
-        state, "PyTorch", "PyTorch's {}".format, counterparts.SETTINGS, _train, hyperparameters
+    setting, grade = grading.chosen(
+        state, neighbours.TORCH, "PyTorch's {}", _train, hyperparameters
     )
     return TorchOwn(_optimizer(state, setting, parameters), grade)
 
@@ -109,17 +98,16 @@ def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
 
 
 def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any]) -> Any:
-    arguments = {_ARGUMENTS.get(name, name): each for name, each in setting.arguments.items()}
-    optimizer = getattr(torch.optim, setting.name)(list(parameters.values()), **arguments)
+    optimizer = getattr(torch.optim, setting.name)(list(parameters.values()), **setting.arguments)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(torch.from_numpy(np.array(state.variables[name])))
             own = optimizer.state[parameter]
             if setting.name != "SGD":
                 own["step"] = torch.tensor(float(setting.step))
-            for slot in setting.slots:
+            for slot, its_name in setting.slots.items():
                 array = np.array(state.slots[name][slot])
-                own[_SLOTS[slot]] = torch.from_numpy(array).to(parameter.device)
+                own[its_name] = torch.from_numpy(array).to(parameter.device)
     return optimizer
 
 

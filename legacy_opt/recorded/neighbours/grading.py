@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tup
 import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS
+from legacy_opt.recorded import neighbours
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.records import Record, RecordError
@@ -47,65 +48,36 @@ class Grade(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """An optimizer of another library, and its state, in the names of rules."""
+    """An optimizer of another library, with the names and values of its arguments."""
 
-    name: str  # of its class in PyTorch; optax has it in lower case
+    name: str
     arguments: Dict[str, Any]
-    slots: Sequence[str]
+    slots: Mapping[str, str]  # from our names to the library's
     step: int  # the number of steps that it counts
 
 
 Hyper = Mapping[str, float]
-SettingsOf = Callable[[SavedState, Hyper], List[Setting]]
 _Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 
 
-def _sgd(state: SavedState, hyper: Hyper) -> List[Setting]:
-    arguments: Dict[str, Any] = {"learning_rate": hyper["learning_rate"]}
-    if "momentum" not in hyper:
-        return [Setting("SGD", arguments, (), state.global_step)]
-    arguments["momentum"] = hyper["momentum"]
-    return [
-        Setting("SGD", dict(arguments, nesterov=nesterov), ["momentum"], state.global_step)
-        for nesterov in ([False, True] if hyper["momentum"] > 0 else [False])
-    ]
-
-
-def _adam(state: SavedState, hyper: Hyper) -> List[Setting]:
-    """Returns the settings of an Adam whose epsilon is added after the correction of the bias.
-
-    TensorFlow adds epsilon to the uncorrected root. The other epsilon is the same in this step.
-    """
-    step = _steps_of(state, hyper)
-    epsilon = hyper["epsilon"] / math.sqrt(-math.expm1((step + 1) * math.log(hyper["beta2"])))
-    betas = hyper["beta1"], hyper["beta2"]
-    arguments = {"learning_rate": hyper["learning_rate"], "betas": betas, "epsilon": epsilon}
-    if "weight_decay" not in hyper:
-        return [Setting("Adam", arguments, ["m", "v"], step)]
-    arguments["weight_decay"] = hyper["weight_decay"] / hyper["learning_rate"]
-    return [Setting("AdamW", arguments, ["m", "v"], step)]
-
-
-def _adagrad(state: SavedState, hyper: Hyper) -> List[Setting]:
-    arguments = {"learning_rate": hyper["learning_rate"], "epsilon": 0.0}
-    return [Setting("Adagrad", arguments, ["accumulator"], state.global_step)]
-
-
-def _adadelta(state: SavedState, hyper: Hyper) -> List[Setting]:
-    arguments = {name: hyper[name] for name in ("learning_rate", "rho", "epsilon")}
-    return [Setting("Adadelta", arguments, ["accum", "accum_update"], state.global_step)]
-
-
-# What PyTorch and optax have: a dict from names of rules to the settings that may be the same.
-SETTINGS: Dict[str, SettingsOf] = {
-    "AdadeltaOptimizer": _adadelta,
-    "AdagradOptimizer": _adagrad,
-    "AdamOptimizer": _adam,
-    "AdamWOptimizer": _adam,
-    "GradientDescentOptimizer": _sgd,
-    "LazyAdamOptimizer": _adam,
-    "MomentumOptimizer": _sgd,
-}
+def _settings(state: SavedState, library: str, hyper: Hyper) -> List[Setting]:
+    """Returns the optimizers of another library that may be the same."""
+    rows = neighbours.of_library(library)[state.record.optimizer]
+    slots = {name for its_slots in state.slots.values() for name in its_slots}
+    given: Dict[str, Any] = dict(hyper, step=_steps_of(state, hyper), slots=slots)
+    found = []
+    for row in [e for e in rows if e.needs in hyper] or [e for e in rows if not e.needs]:
+        names = {ours: theirs[0] for ours, theirs in row.slots.items() if ours in slots}
+        values = {
+            name: given[ours] if isinstance(ours, str) else ours(given) if callable(ours) else ours
+            for name, ours in row.arguments.items()
+        }
+        choices = [each if isinstance(each, list) else [each] for each in values.values()]
+        found += [
+            Setting(row.name, dict(zip(values, each)), names, given["step"])
+            for each in itertools.product(*choices)
+        ]
+    return found
 
 
 def _steps_of(state: SavedState, hyper: Hyper) -> int:
@@ -119,8 +91,7 @@ def _steps_of(state: SavedState, hyper: Hyper) -> int:
 def chosen(
     state: SavedState,
     library: str,
-    called: Callable[[str], str],
-    settings: Mapping[str, SettingsOf],
+    called: str,
     train: _Train,
     hyperparameters: Hyper,
 ) -> Tuple[Setting, Grade]:
@@ -131,8 +102,7 @@ def chosen(
     Args:
       state: the state to translate. Its shared variables and global step are used.
       library: the name of the library.
-      called: a function that returns what the optimizer of a setting's name is called.
-      settings: a dict such as `SETTINGS`.
+      called: a format string for the name of an optimizer.
       train: a function that translates a state, trains on gradients with rates, and returns the
         variables.
       hyperparameters: other values of hyperparameters.
@@ -144,15 +114,15 @@ def chosen(
     if record.clipping is not None:
         text = f"no optimizer of {library} itself clips gradients by their global norm"
         raise RecordError(f"{text}, as this record does. Train with the record instead")
-    if record.optimizer not in settings:
+    rules = neighbours.of_library(library)
+    if record.optimizer not in rules:
         raise RecordError(
             f"{library} has no optimizer like {record.optimizer}, but like "
-            f"{', '.join(sorted(settings))}. Train with the record instead"
+            f"{', '.join(sorted(rules))}. Train with the record instead"
         )
     hyper = given_hyperparameters(record, hyperparameters)
-    settings_of = settings[record.optimizer]
     try:
-        possible = settings_of(state, hyper)
+        possible = _settings(state, library, hyper)
     except (ArithmeticError, ValueError) as error:
         raise RecordError(
             f"no other optimizer has these hyperparameters of {record.optimizer}: {hyper} ({error})"
@@ -160,7 +130,7 @@ def chosen(
 
     def grade_of(number: int) -> Grade:
         def go_on(small: SavedState, gradients: Gradients, rates: Rates) -> Arrays:
-            return train(small, settings_of(small, hyper)[number], gradients, rates)
+            return train(small, _settings(small, library, hyper)[number], gradients, rates)
 
         can_fall = record.hyperparameters["learning_rate"].dtype not in INTEGERS
         cases = itertools.product([*_SCALES, *_scale_of(state)], {False, can_fall})
@@ -171,7 +141,7 @@ def chosen(
     setting, grade = min(found, key=lambda pair: pair[1].share)
     if grade.name == DIFFERS:
         raise RecordError(
-            f"{called(setting.name)} is another optimizer than {record.optimizer}: "
+            f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
             f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps, {grade.case}. "
             "Train with the record instead"
         )

@@ -1,0 +1,128 @@
+"""The table of optimizers of other libraries that compute nearly the same as a rule.
+
+How near they are is measured by `grading`, and in Keras by `compat.in_keras.plain_keras`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+
+KERAS, TORCH, OPTAX = "Keras", "PyTorch", "optax"
+
+
+class Neighbour(NamedTuple):
+    """A row of the table: an optimizer of another library.
+
+    Attributes:
+      rules: the names of the rules: of classes of TensorFlow, tf.contrib.opt and this package.
+      library: `KERAS`, `TORCH` or `OPTAX`.
+      name: the name of the class; in optax, of the function.
+      arguments: a dict from its arguments to our hyperparameters, to constants, or to functions of
+        a dict with our hyperparameters, "slots" (the names of our slots) and "step" (the number of
+        steps); a list of results means that any may be right. Keras' lack the learning rate.
+      slots: a dict from our slots to their names, of which the last is that in Keras 3. A rule may
+        have only some of them.
+      needs: a hyperparameter, or "". If the rule has it, rows that need none do not count.
+    """
+
+    rules: Tuple[str, ...]
+    library: str
+    name: str
+    arguments: Mapping[str, Any]
+    slots: Mapping[str, Tuple[str, ...]]
+    needs: str
+
+
+def of_library(library: str) -> Mapping[str, List[Neighbour]]:
+    """Returns a dict from the rules that have neighbours in a library to their rows."""
+    found = {}
+    for row in NEIGHBOURS:
+        for rule in row.rules if row.library == library else ():
+            found.setdefault(rule, []).append(row)
+    return found
+
+
+def names_in_keras_2(slot: str) -> List[str]:
+    """Returns the names of a slot of rules in the optimizers of Keras 2."""
+    return [e.slots[slot][0] for e in NEIGHBOURS if e.library == KERAS and slot in e.slots]
+
+
+def _epsilon(ours: Mapping[str, Any]) -> float:
+    """Returns the epsilon of an Adam that adds it after the correction of the bias.
+
+    TensorFlow adds epsilon to the uncorrected root. The other epsilon is the same in this step.
+    """
+    correction = -math.expm1((ours["step"] + 1) * math.log(ours["beta2"]))
+    return ours["epsilon"] / math.sqrt(correction)
+
+
+_COMPUTED: Dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "_betas": lambda ours: (ours["beta1"], ours["beta2"]),
+    "_decay": lambda ours: ours["weight_decay"] / ours["learning_rate"],
+    "_epsilon": _epsilon,
+    "_has_mg": lambda ours: "mg" in ours["slots"],
+    "_nesterov": lambda ours: [False, True] if ours["momentum"] > 0 else [False],
+}
+# A row has the class, the rules (without "Optimizer"), and what the rule needs; theirs=ours for
+# each argument, where =ours is left out if it is the same; and ours=theirs for each slot.
+_ROWS = {
+    KERAS: """
+SGD | GradientDescent || momentum=0.0 nesterov=False |
+SGD | Momentum || momentum nesterov=use_nesterov | momentum=momentum
+Adam | Adam LazyAdam AdamGS LazyAdamGS || beta_1=beta1 beta_2=beta2 epsilon amsgrad=False |
+    m=m/momentum v=v/velocity
+Adagrad | Adagrad RegAdagrad || initial_accumulator_value epsilon=0.0 | accumulator=accumulator
+Adadelta | Adadelta || rho epsilon |
+    accum=accum_grad/accumulated_grad accum_update=accum_var/accumulated_delta_var
+RMSprop | RMSProp || rho=decay momentum epsilon centered |
+    rms=rms/velocity momentum=momentum mg=mg/average_gradient
+Ftrl | Ftrl || learning_rate_power initial_accumulator_value l1_regularization_strength
+    l2_regularization_strength l2_shrinkage_regularization_strength beta |
+    accum=accumulator linear=linear
+Adamax | AdaMax || beta_1=beta1 beta_2=beta2 epsilon | m=m/momentum v=v/norm
+""",
+    TORCH: """
+SGD | GradientDescent Momentum || lr=learning_rate |
+SGD | Momentum | momentum | lr=learning_rate momentum nesterov=_nesterov | momentum=momentum_buffer
+Adam | Adam LazyAdam AdamW || lr=learning_rate betas=_betas eps=_epsilon | m=exp_avg v=exp_avg_sq
+AdamW | AdamW | weight_decay | lr=learning_rate betas=_betas eps=_epsilon weight_decay=_decay |
+    m=exp_avg v=exp_avg_sq
+Adagrad | Adagrad || lr=learning_rate eps=0.0 | accumulator=sum
+Adadelta | Adadelta || lr=learning_rate rho eps=epsilon | accum=square_avg accum_update=acc_delta
+""",
+    OPTAX: """
+sgd | GradientDescent Momentum || learning_rate |
+sgd | Momentum | momentum | learning_rate momentum nesterov=_nesterov | momentum=trace
+adam | Adam LazyAdam AdamW || learning_rate b1=beta1 b2=beta2 eps=_epsilon | m=mu v=nu
+adamw | AdamW | weight_decay | learning_rate b1=beta1 b2=beta2 eps=_epsilon weight_decay=_decay |
+    m=mu v=nu
+adagrad | Adagrad || learning_rate eps=0.0 | accumulator=sum_of_squares
+adadelta | Adadelta || learning_rate rho eps=epsilon | accum=e_g accum_update=e_x
+rmsprop | RMSProp || learning_rate decay eps=epsilon momentum centered=_has_mg |
+    rms=nu momentum=trace mg=mu
+""",
+}
+
+
+def _read(library: str) -> Iterator[Neighbour]:
+    for line in _ROWS[library].replace("\n    ", " ").strip().splitlines():
+        (name,), rules, needs, arguments, slots = (cell.split() for cell in line.split("|"))
+        pairs = [each.split("=") for each in arguments]
+        yield Neighbour(
+            tuple(rule + "Optimizer" for rule in rules),
+            library,
+            name,
+            {theirs: _value(*ours or [theirs]) for theirs, *ours in pairs},
+            {ours: tuple(theirs.split("/")) for ours, theirs in (s.split("=") for s in slots)},
+            "".join(needs),
+        )
+
+
+def _value(text: str) -> Any:
+    is_constant = text[0].isdigit() or text in ("False", "True")
+    return ast.literal_eval(text) if is_constant else _COMPUTED.get(text, text)
+
+
+NEIGHBOURS = [row for library in _ROWS for row in _read(library)]
