@@ -51,10 +51,6 @@ class Match(NamedTuple):
     def _is_counts(self):
         return self.tensor.slot == CountLayout.SLOT
 
-    @property
-    def _stored_counts(self):
-        return CountLayout(self.stored.shape or (), self.stored.parts)
-
     def verify(self, checkpoint):
         """Raises the errors of `read`. Reads the value only if success depends on the value."""
         is_cast = any(info.dtype != self.tensor.dtype for info in self.stored.infos)
@@ -73,7 +69,8 @@ class Match(NamedTuple):
         """
         value = self.stored.read(checkpoint)
         if self._is_counts:
-            value = self._stored_counts.converted(value, CountLayout.whole(self.tensor.shape))
+            counts = CountLayout(value.shape, self.stored.parts)
+            value = counts.converted(value, CountLayout.whole(self.tensor.shape))
         return _cast(value, self.tensor.dtype)
 
     def split(self, value):
@@ -87,7 +84,8 @@ class Match(NamedTuple):
         stored = self.stored
         value = _cast(value, stored.dtype)
         if self._is_counts:
-            value = CountLayout.whole(self.tensor.shape).converted(value, self._stored_counts)
+            counts = CountLayout(stored.shape or (), stored.parts)
+            value = CountLayout.whole(self.tensor.shape).converted(value, counts)
         return stored.split(value)
 
 
