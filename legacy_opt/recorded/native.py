@@ -7,15 +7,14 @@ to `legacy_opt.recorded.torch.RecordedOptimizer`.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
-from legacy_opt.native.runtime.compiled_kernels import Kernel, addresses
+from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.programs.program import OF_MATRICES, ROW, Program, UnsupportedError, check
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
@@ -143,21 +142,17 @@ class Kernels:
         if isinstance(gradient, Rows):
             check_ids(name, gradient.ids, value)
             its_rows = gradient._replace(values=_own(gradient.values, arrays))
-            update = update._replace(gradient=its_rows)
+            of_rows = its_rows.values, scalars, its_rows.ids
             if group.first is not None:
-                self._update_rows(self._kernel(group.first, {}), update, scalars, False)
+                self._run(self._kernel(group.first, {}), update, *of_rows)
             if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
-                self._update_rows(kernel, update, scalars, not program.by_rows)
+                self._run(kernel, update, *of_rows, not program.by_rows)
                 return
             ids, rows = its_rows.summed()
             gradient = np.zeros_like(value)
             gradient[ids] = rows
         gradient = _own(gradient, arrays)
-        rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
-        standalone.library().legacy_opt_update_array(
-            *_pointers(kernel, update, gradient),
-            *[rows, columns, _scalars(kernel, scalars), self._threads],
-        )
+        self._run(kernel, update, gradient, scalars)
 
     def update_tensors(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
@@ -180,29 +175,23 @@ class Kernels:
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
 
-    def _update_rows(
-        self, kernel: Kernel, update: ArrayUpdate, scalars: Mapping[str, Any], all_rows: bool
+    def _run(
+        self,
+        kernel: Kernel,
+        update: ArrayUpdate,
+        gradient: np.ndarray,
+        scalars: Mapping[str, Any],
+        *rows: Any,
     ) -> None:
-        ids = np.require(update.gradient.ids, np.int64, "CA")
-        standalone.library().legacy_opt_update_rows(
-            *_pointers(kernel, update, update.gradient.values),
-            *[ids.ctypes.data, ids.size, len(update.variable), all_rows],
-            *[_scalars(kernel, scalars), self._threads],
-        )
+        numbers = {
+            each.name: np.asarray(scalars[each.name], each.dtype).reshape(())
+            for each in kernel.inputs.scalars
+        }
+        arrays = update.variable, gradient, update.slots
+        standalone.update(kernel, *arrays, numbers, *rows, threads=self._threads)
 
 
 def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns a gradient in contiguous memory, which these arrays do not share."""
     shares = any(np.may_share_memory(gradient, each) for each in arrays.values())
     return gradient.copy() if shares else np.require(gradient, requirements="CA")
-
-
-def _pointers(kernel: Kernel, update: ArrayUpdate, gradient: np.ndarray) -> Sequence[Any]:
-    slots = addresses([update.slots[each.name] for each in kernel.inputs.all_slots])
-    table, value = ctypes.addressof(kernel.table), update.variable
-    return table, value.ctypes.data, slots, gradient.ctypes.data, value.size
-
-
-def _scalars(kernel: Kernel, scalars: Mapping[str, Any]) -> Any:
-    inputs = kernel.inputs.scalars
-    return addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.runtime import cache, compiled_kernels, tensorflow_operations
+from legacy_opt.native.runtime import cache, compiled_kernels, standalone, tensorflow_operations
 
 from .rules import traced
 
@@ -148,7 +148,7 @@ def test_flags_of_the_compiler_do_not_change_results(folder, monkeypatch):
     value = np.linspace(1, 2, 5, dtype=np.float32)
     seventh, third = gradient / np.float32(7), value / np.float32(3)
     expected = value - np.where(gradient == gradient, seventh, third)
-    compiled_kernels.run(compiled_kernels.compiled(program), value, gradient, {}, {})
+    standalone.update(compiled_kernels.compiled(program), value, gradient, {}, {})
     np.testing.assert_array_equal(value, expected)
 
 

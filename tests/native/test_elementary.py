@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.native.runtime import standalone
 
 from .rules import kernel
 
@@ -31,7 +31,7 @@ def arguments(low, high, dtype):
 
 def computed(function, x, dtype):
     value = np.zeros_like(x)
-    compiled_kernels.run(kernel(function, dtype), value, x, {}, {})
+    standalone.update(kernel(function, dtype), value, x, {}, {})
     return value
 
 
@@ -87,5 +87,5 @@ def test_results_in_16_bits_are_rounded_to_the_nearest(dtype):
         wanted = session.run(tf.cast(x, dtype))
     source = kernel(lambda each: tf.cast(tf.cast(each, dtype), tf.float32), "float32")
     found = np.zeros_like(x)
-    compiled_kernels.run(source, found, x, {}, {})
+    standalone.update(source, found, x, {}, {})
     np.testing.assert_array_equal(found, wanted.astype(np.float32))

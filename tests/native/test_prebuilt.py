@@ -18,7 +18,13 @@ import legacy_opt
 from legacy_opt import recorded, versions
 from legacy_opt.compat.cli import doctor_command, native_diagnosis
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.runtime import cache, probe, probe_in_child, tensorflow_operations
+from legacy_opt.native.runtime import (
+    cache,
+    probe,
+    probe_in_child,
+    standalone,
+    tensorflow_operations,
+)
 from legacy_opt.native.updates import kernel_choice
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.programs.program import UnsupportedError
@@ -85,6 +91,8 @@ def test_a_machine_without_compilers(package, kernels_folder):
     add(package, emit(probe_in_child.program()), kernels_folder)
     add(package, kernel_choice.source_of(Sgd, tf.float32, False), kernels_folder)
     shutil.copy(str(kernels_folder / tensorflow_operations.name()), str(package))
+    cpp_compiler = cache.find_compiler("C++", "CXX", "c++")
+    standalone.compile_file(cpp_compiler, package / standalone.name())
     no_folder = package / "__init__.py" / "kernels"
     environment = {cache.FOLDER_VARIABLE: str(no_folder), "CC": "none", "CXX": "none"}
     done = programs.run("-c", TRAIN, package.parent, environment=environment, seconds=120)

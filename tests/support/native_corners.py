@@ -6,7 +6,7 @@
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.native.runtime import standalone
 from legacy_opt.programs.program import ASSIGN, ELEMENT, GRADIENT, VALUE, Input
 from legacy_opt.programs.trace import Results, trace
 
@@ -91,5 +91,5 @@ def run(kernel, dtype):
         slot.name: np.zeros(len(first), tf.as_dtype(slot.dtype).as_numpy_dtype)
         for slot in kernel.inputs.slots
     }
-    compiled_kernels.run(kernel, second, first, slots, {})
+    standalone.update(kernel, second, first, slots, {})
     return slots

@@ -1,4 +1,4 @@
-"""Builds and loads the library that runs kernels on arrays, without TensorFlow."""
+"""Runs kernels on NumPy arrays, without TensorFlow, by a library that it builds and loads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Mapping, Optional, Sequence
+
+import numpy as np
 
 from legacy_opt.native.runtime import cache
+from legacy_opt.native.runtime.compiled_kernels import Kernel
 
 _SOURCES = ("standalone.cc", "update.h", "kernel.h")
 _FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
@@ -52,3 +55,52 @@ def compile_file(command: List[str], path: Path) -> None:
     """Compiles the library with a C++ compiler; see `cache.compile_library`."""
     source = (cache.SOURCES / _SOURCES[0]).read_text()
     cache.compile_library([*command, *_FLAGS], source, ".cc", path)
+
+
+def update(
+    kernel: Kernel,
+    value: np.ndarray,
+    gradient: np.ndarray,
+    slots: Mapping[str, np.ndarray],
+    scalars: Mapping[str, np.ndarray],
+    rows: Any = None,
+    all_rows: bool = False,
+    threads: int = 1,
+) -> None:
+    """Updates arrays in place by a kernel, which gets addresses and checks nothing.
+
+    Args:
+      kernel: the kernel.
+      value: the variable's value, contiguous. Its last two axes are those of matrices.
+      gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
+      slots: the values of all slots by name, contiguous. Of a scalar slot, only the first element
+        is used.
+      scalars: the values of the program's scalars by name, in the scalars' dtypes.
+      rows: the numbers of the rows to update, without duplicates; None for the whole variable.
+      all_rows: whether the slots of the other rows fade.
+      threads: the number of threads.
+
+    Raises:
+      NoCompilerError: see `library`.
+    """
+    inputs = kernel.inputs
+    addresses = (
+        *(ctypes.addressof(kernel.table), value.ctypes.data),
+        _addresses([slots[each.name] for each in inputs.all_slots]),
+        *(gradient.ctypes.data, value.size),
+    )
+    numbers = _addresses([np.asarray(scalars[each.name]) for each in inputs.scalars])
+    if rows is None:
+        shape = value.shape[-2:] if value.ndim > 1 else (1, value.size)
+        library().legacy_opt_update_array(*addresses, *shape, numbers, threads)
+    else:
+        ids = np.require(rows, np.int64, "CA")
+        of_rows = ids.ctypes.data, ids.size, len(value), all_rows
+        library().legacy_opt_update_rows(*addresses, *of_rows, numbers, threads)
+
+
+def _addresses(arrays: Sequence[np.ndarray]) -> Any:
+    """Returns the addresses of arrays, and NULL; the arrays live as long as this object."""
+    found = (_POINTER * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+    found.arrays = arrays
+    return found

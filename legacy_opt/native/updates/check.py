@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native.runtime import compiled_kernels
+from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.programs import program as programs
 from legacy_opt.programs.matrix_axes import axes_of
 from legacy_opt.programs.operations import COMPARISONS
@@ -133,7 +133,7 @@ def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays
     value, gradient = not_slots[programs.VALUE], not_slots[programs.GRADIENT]
     by_rows = any(each.level == programs.ROW for each in kernel.inputs.row_slots)
     rows = range(len(value)) if by_rows else None
-    compiled_kernels.run(kernel, value, gradient, slots, not_slots, rows)
+    standalone.update(kernel, value, gradient, slots, not_slots, rows)
     return arrays
 
 
