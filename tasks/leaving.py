@@ -24,13 +24,13 @@ def leave(session):
     session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
     session.run(python, "-m", "tests.tools.leave", "reference", str(home / "runs"), external=True)
     shutil.rmtree(str(home / "pages"), ignore_errors=True)
-    session.run(python, "-m", "tests.support.page_runs", *pages_of_leave(home), external=True)
+    session.run(python, "-m", "tests.docs.page_runs", *pages_of_leave(home), external=True)
     leave_to_torch(session, home)
     leave_to_jax(session, home)
 
 
 def pages_of_leave(home):
-    """Returns the arguments of tests/support/page_runs.py: pages with programs of PyTorch, JAX."""
+    """Returns the arguments of tests/docs/page_runs.py: pages with programs of PyTorch, JAX."""
     return "--folder", str(home / "pages"), "docs/leave_tensorflow.md", "docs/recorded_rules.md"
 
 
@@ -41,7 +41,7 @@ def leave_to_torch(session, home):
     install(session, python, lanes.KERAS_OF_LEAVE)
     run = leave_script(session, python)
     run("leave_torch.py")
-    run("../support/page_runs.py", *pages_of_leave(home))
+    run("../docs/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="torch")
     leave_to(session, run, home, targets)
 
@@ -52,7 +52,7 @@ def leave_to_jax(session, home):
     packages = lanes.LEAVE_JAX_PACKAGES
     run = leave_script(session, leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, packages))
     run("leave_jax.py")
-    run("../support/page_runs.py", *pages_of_leave(home))
+    run("../docs/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="jax")
     leave_to(session, run, home, targets)
 

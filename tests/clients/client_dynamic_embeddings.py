@@ -8,7 +8,8 @@ import tensorflow as tf
 from tensorflow_recommenders_addons import dynamic_embedding as de
 
 import legacy_opt
-from tests.support.dynamic_tables import (
+
+from .dynamic_tables import (
     BY_ROWS,
     COMBINED,
     MODES,

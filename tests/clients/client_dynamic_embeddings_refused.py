@@ -16,7 +16,9 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs.program import UnsupportedError
 from tests.support.cases import optimizers_in
-from tests.support.dynamic_tables import (
+from tests.support.paths import ROOT
+
+from .dynamic_tables import (
     BY_ROWS,
     DIM,
     MODES,
@@ -27,7 +29,6 @@ from tests.support.dynamic_tables import (
     each_mode,
     new_table,
 )
-from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
 

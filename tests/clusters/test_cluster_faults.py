@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.faults import cluster
+from tests.clusters.faults import cluster
 from tests.support.processes import programs
 
 SAYS = {
@@ -16,7 +16,7 @@ SAYS = {
 @pytest.mark.parametrize("fault", sorted(SAYS))
 def test_several_kills(fault):
     names = cluster.names_for(fault)
-    done = programs.run("-m", "tests.support.faults.cluster", fault, "--kills", "3", seconds=600)
+    done = programs.run("-m", "tests.clusters.faults.cluster", fault, "--kills", "3", seconds=600)
     everything = done.stdout + done.stderr
     assert done.returncode == 0, everything
     lines = done.stdout.splitlines()

@@ -21,7 +21,7 @@ def run(**jobs):
 
     Args:
       **jobs: a list for each job. The list contains the number of tasks, followed by the command
-        line arguments of `tests.support.processes.clusters`.
+        line arguments of `tests.clusters.strategies`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}
@@ -31,7 +31,7 @@ def run(**jobs):
             for index in range(count):
                 place = {"cluster": cluster, "task": {"type": job, "index": index}}
                 program = programs.forked(
-                    *["-m", "tests.support.processes.clusters", *words],
+                    *["-m", "tests.clusters.strategies", *words],
                     environment={"TF_CONFIG": json.dumps(place)},
                 )
                 started.append(stack.enter_context(program))

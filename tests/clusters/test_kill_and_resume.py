@@ -1,9 +1,9 @@
 """Tests that a training resumes from its checkpoints without loss after its process was killed.
 
-The tests call tests/support/faults/kill_and_resume.py, which kills and restarts the training. After
-each restart, the state of the training is compared with the state of an uninterrupted training. A
-difference is a loss. In some tests, the checkpoints lack state on purpose, and kill_and_resume.py
-must report losses.
+The tests call tests/clusters/faults/kill_and_resume.py, which kills and restarts the training.
+After each restart, the state of the training is compared with the state of an uninterrupted
+training. A difference is a loss. In some tests, the checkpoints lack state on purpose, and
+kill_and_resume.py must report losses.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from tests.support.faults import checkpoints, kill_and_resume, training
+from tests.clusters.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
@@ -70,7 +70,7 @@ def test_missing_state_in_checkpoints_is_found(name, forgotten):
 
 
 FORKING = {
-    "Life": "from tests.support.faults.lives import Life\n"
+    "Life": "from tests.clusters.faults.lives import Life\n"
     "with Life(lambda send: time.sleep(600)) as life:\n    number = life.pid\n",
     "forked": "from tests.support.processes.programs import forked\n"
     "with forked('-c', 'import time; time.sleep(600)') as program:\n"

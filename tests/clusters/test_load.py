@@ -1,11 +1,11 @@
-"""Tests of the load test, tests/support/faults/load.py, and of its evaluation of log files."""
+"""Tests of the load test, tests/clusters/faults/load.py, and of its evaluation of log files."""
 
 import json
 import re
 
 import pytest
 
-from tests.support.faults import load_log
+from tests.clusters.faults import load_log
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 
@@ -13,7 +13,7 @@ from tests.support.processes import programs
 @pytest.mark.full
 def test_one_minute():
     pytest.importorskip("pandas", reason="example dependencies not installed")
-    program = ROOT / "tests/support/faults/load.py"
+    program = ROOT / "tests/clusters/faults/load.py"
     options = ["--minutes", "1", "--every", "10", "--workers", "3"]
     done = programs.run_in_new_python(program, *options, seconds=900)
     everything = done.stdout + done.stderr

@@ -10,7 +10,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat.cli import docs_command
-from tests.support import page_runs, rules
+from tests.docs import page_runs
+from tests.support import rules
 from tests.support.cases import optimizers_in
 from tests.support.keras import keras_ways
 from tests.support.pages import python_blocks

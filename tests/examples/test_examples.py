@@ -1,6 +1,6 @@
 """Tests of the examples on flights: data, metrics, training and programs."""
 
-from tests.support import flights_modules  # noqa: F401 - must be imported first
+from . import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import dataclasses

@@ -1,6 +1,6 @@
 """Tests that the programs of `make gallery` draw pictures from their data."""
 
-from tests.support import flights_modules  # noqa: F401 - must be imported first
+from . import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import numpy as np

@@ -11,7 +11,8 @@ from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras2_saving import plain, same
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
-from tests.support.keras.object_checkpoints import (
+
+from .object_checkpoints import (
     MAKERS,
     PROBLEM,
     Training,

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import compare_with_session, load_v1_checkpoint, to_keras
-from tests.support.keras import decayed_optimizers
-from tests.support.keras.decayed_optimizers import Momentum, decayed
+
+from . import decayed_optimizers
+from .decayed_optimizers import Momentum, decayed
 
 v1 = tf.compat.v1
 STEPS = 6

@@ -13,10 +13,10 @@ EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 
 
 def run(checks, full, api="optimizer_v2", graph_mode=False):
-    """Runs checks of `tests.support.keras.mirrored` in a new process."""
+    """Runs checks of `tests.keras_bridge.mirrored` in a new process."""
     options = ["--full"] * full + ["--keras3"] * (api == "keras3")
     done = programs.run(
-        *["-m", "tests.support.keras.mirrored", *checks, *options],
+        *["-m", "tests.keras_bridge.mirrored", *checks, *options],
         seconds=300,
         environment={"LEGACY_OPT_TEST_GRAPH_MODE": "1"} if graph_mode else {},
     )

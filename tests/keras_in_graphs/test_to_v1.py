@@ -12,7 +12,8 @@ from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from tests.support import running
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-from tests.support.keras.to_v1_runs import (
+
+from .to_v1_runs import (
     CASES,
     PROBLEM,
     InItsGraph,

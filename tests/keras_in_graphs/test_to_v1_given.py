@@ -8,7 +8,8 @@ from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from tests.support.keras import keras_apis
 from tests.support.keras.keras_apis import OPTIMIZER_V2
-from tests.support.keras.to_v1_runs import run, small_graph
+
+from .to_v1_runs import run, small_graph
 
 v1 = tf.compat.v1
 optimizers = keras_apis.keras_2().optimizers

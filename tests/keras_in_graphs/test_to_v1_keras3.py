@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras, to_v1
-from tests.support.keras.to_v1_runs import (
+
+from .to_v1_runs import (
     run,
     small_graph,
 )

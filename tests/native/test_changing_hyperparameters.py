@@ -1,6 +1,6 @@
 """Tests every class with hyperparameters that change between training steps.
 
-The values change as `tests.support.changing_hyperparameters` explains: by attributes, or by
+The values change as `tests.native.changing_hyperparameters` explains: by attributes, or by
 variables and callables that the constructor got; in a Session, in a tf.function, eagerly and in
 Keras; without native kernels and with them. The expected values come from new optimizers.
 """
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support import running
-from tests.support.changing_hyperparameters import (
+from tests.support.turns import pairwise_first
+
+from .changing_hyperparameters import (
     NAMES,
     SETTINGS,
     WAYS,
@@ -18,7 +20,6 @@ from tests.support.changing_hyperparameters import (
     plan,
     run,
 )
-from tests.support.turns import pairwise_first
 
 WITHOUT_KERNELS = ("Shampoo",)
 # Arguments without effect in the middle of a training: they initialize slots, or choose between two

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.native.runtime import tensorflow_operations
-from tests.support import crafted_graphs
-from tests.support.crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
 from tests.support.processes import programs
+
+from . import crafted_graphs
+from .crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
 
 v1 = tf.compat.v1
 
@@ -23,7 +24,7 @@ v1 = tf.compat.v1
 def outcomes(full):
     """Returns the outcomes of all cases. They run in a child process, which must not crash."""
     words = ("full", "2000") if full else ("daily", "40")
-    done = programs.run("-m", "tests.support.crafted_graphs", *words, seconds=600)
+    done = programs.run("-m", "tests.native.crafted_graphs", *words, seconds=600)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert done.returncode == 0, f"after {found[-1:]}: {done.stderr[-2000:]}"
     return found

@@ -87,7 +87,7 @@ def test_every_variable_after_every_step(ours, layers, use_resource):
     for number, (mine, expected) in enumerate(zip(*trainings)):
         assert set(mine) == set(expected)
         for name in set(expected) - {"global_step"}:
-            running._assert_equal(mine[name], expected[name], f"{name} after {number}")
+            running.assert_equal(mine[name], expected[name], f"{name} after {number}")
 
 
 # The learning rate schedule.

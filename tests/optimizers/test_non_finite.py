@@ -8,10 +8,11 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
-from tests.support import non_finite
 from tests.support.cases import optimizers_in
 from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, sgd, variable
+
+from . import non_finite
 
 v1 = tf.compat.v1
 MADE = {**non_finite.optimizers(), **non_finite.wrappers()}
@@ -29,7 +30,7 @@ def test_the_tables_in_the_docs(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
     lines = [line for text in page.values() for line in text.split("\n")]
     rows = [line for line in lines if f"`{name}`" in line]
-    assert len(rows) == 1, "run: python -m tests.support.non_finite docs"
+    assert len(rows) == 1, "run: python -m tests.optimizers.non_finite docs"
     (documented,) = rows
     for use_resource in [False, True] if full else [number % 2 == 0]:
         assert non_finite.row(name, MADE[name], use_resource) == documented

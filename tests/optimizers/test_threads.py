@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests.support import non_finite, threads
+from tests.support import threads
+
+from . import non_finite
 
 v1 = tf.compat.v1
 CELLS = pytest.mark.pairwise(

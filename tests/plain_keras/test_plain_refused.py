@@ -14,7 +14,8 @@ from legacy_opt.optimizers import catalogue
 from tests.support import rules
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-from tests.support.keras.plain_training import ones, slots, steps, to_plain
+
+from .plain_training import ones, slots, steps, to_plain
 
 v1 = tf.compat.v1
 

@@ -12,7 +12,8 @@ from legacy_opt import recorded
 from legacy_opt.recorded.neighbours import grading
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, running
-from tests.support.numpy_training import trained
+
+from .numpy_training import trained
 
 v1 = tf.compat.v1
 INNER = {

@@ -16,7 +16,8 @@ from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, running
 from tests.support.cases import CASES
-from tests.support.numpy_training import trained
+
+from .numpy_training import trained
 
 v1 = tf.compat.v1
 DTYPES = ("float32", "float64")

@@ -8,9 +8,10 @@ import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
-from tests.support import problems, saved_training
+from tests.support import problems
 from tests.support.checkpoints.v1_checkpoints import tensors
-from tests.support.numpy_training import as_rows
+
+from .numpy_training import as_rows
 
 v1 = tf.compat.v1
 DECAYS = {"initial_accumulator_value": 0.2, "accumulator_decay_step": 4}
@@ -26,6 +27,83 @@ MAKERS = {
 }
 # Norms and means over a variable are those of each part, in a partitioned variable.
 BY_ELEMENT = [name for name in MAKERS if name not in ("LAMB", "Adafactor")]
+
+
+def _loss(variable, gradient):
+    """Returns a loss whose gradient is the given one, and the placeholders to feed with it."""
+    if isinstance(gradient, problems.Rows):
+        ids = v1.placeholder(tf.int64, [None])
+        values = v1.placeholder(gradient.values.dtype, [None, *gradient.values.shape[1:]])
+        rows = v1.nn.embedding_lookup(variable, ids, partition_strategy="div")
+        return tf.reduce_sum(rows * values), [ids, values]
+    whole = v1.placeholder(gradient.dtype, gradient.shape)
+    return tf.reduce_sum(variable * whole), [whole]
+
+
+def _fed(gradient):
+    if isinstance(gradient, problems.Rows):
+        return [gradient.ids, gradient.values]
+    return [gradient]
+
+
+def _initialize(session, variables, values):
+    session.run(v1.global_variables_initializer())
+    for name, variable in variables.items():
+        for part in list(variable) if hasattr(variable, "as_tensor") else [variable]:
+            info, value = part._save_slice_info, values[name]
+            if info is not None:
+                value = value[
+                    tuple(slice(a, a + n) for a, n in zip(info.var_offset, info.var_shape))
+                ]
+            session.run(part.assign(value))
+
+
+def saved_training(problem, make_optimizer, steps, path, restore=None, partitions=None):
+    """Trains in a Session that restores and saves checkpoints of a Saver.
+
+    Args:
+      problem: a `problems.Problem`.
+      make_optimizer: a function of the global step that returns an optimizer.
+      steps: the numbers of the steps to train, a range.
+      path: the prefix of the checkpoint to save.
+      restore: the prefix of a checkpoint to restore; None for the problem's initial values.
+      partitions: a dict from names of variables to partitioners.
+
+    Returns:
+      The values of the variables after each step.
+    """
+    with tf.Graph().as_default():
+        variables = {
+            name: v1.get_variable(
+                name,
+                value.shape,
+                value.dtype,
+                v1.zeros_initializer(),
+                partitioner=(partitions or {}).get(name),
+                use_resource=True,
+            )
+            for name, value in problem.values.items()
+        }
+        step = v1.train.get_or_create_global_step()
+        losses = {name: _loss(variables[name], each) for name, each in problem.gradients[0].items()}
+        optimizer = make_optimizer(step)
+        total = sum(loss for loss, _ in losses.values())
+        train_op = optimizer.apply_gradients(optimizer.compute_gradients(total), step)
+        saver = v1.train.Saver()
+        found = []
+        with v1.Session() as session:
+            _initialize(session, variables, problem.values)
+            if restore is not None:
+                saver.restore(session, str(restore))
+            for number in steps:
+                feed = {}
+                for name, gradient in problem.gradients[number].items():
+                    feed.update(zip(losses[name][1], _fed(gradient)))
+                session.run(train_op, feed)
+                tensors = {name: tf.convert_to_tensor(each) for name, each in variables.items()}
+                found.append({name: np.copy(each) for name, each in session.run(tensors).items()})
+            saver.save(session, str(path), write_meta_graph=False)
+    return found
 
 
 def native(name):
@@ -78,8 +156,8 @@ def there_and_back(name, problem, screen, folder, partitions=None, record=None):
     rule, state = folder / "rule.json", folder / "state.npz"
     recorded.save(record or record_of(name), rule)
     make = native(name)
-    expected = saved_training.train(problem, make, range(15), folder / "all", partitions=partitions)
-    saved_training.train(problem, make, range(5), folder / "five", partitions=partitions)
+    expected = saved_training(problem, make, range(15), folder / "all", partitions=partitions)
+    saved_training(problem, make, range(5), folder / "five", partitions=partitions)
     facts = screen.json("export", folder / "five", "--rule", rule, "--out", state)
     assert (facts["step"], facts["not_trained"], facts["left_out"]) == (5, [], [])
     assert sorted(facts["variables"]) == sorted(problem.values)
@@ -87,7 +165,7 @@ def there_and_back(name, problem, screen, folder, partitions=None, record=None):
     ten = folder / "ten"
     facts = screen.json("import", state, "--like", folder / "five", "--out", ten)
     assert (facts["step"], facts["kept"]) == (10, [])
-    found = saved_training.train(
+    found = saved_training(
         problem, make, range(10, 15), folder / "end", restore=ten, partitions=partitions
     )
     assert_equal(found, expected[10:])
@@ -139,7 +217,7 @@ def test_slots_of_parts_that_cannot_be_joined(screen, tmp_path):
     recorded.save(record_of(name), rule)
     partitions = {"matrix": v1.fixed_size_partitioner(2)}
     problem = problems.make("dense")
-    saved_training.train(problem, MAKERS[name], range(2), tmp_path / "two", partitions=partitions)
+    saved_training(problem, MAKERS[name], range(2), tmp_path / "two", partitions=partitions)
     command = ["export", tmp_path / "two", "--rule", rule, "--out", tmp_path / "state.npz"]
     error = screen.refused(*command)
     assert "cannot be joined" in error and "matrix/rows_3_to_5_of_5/" in error

@@ -268,13 +268,13 @@ def assert_same(actual, expected, what=""):
     assert len(actual.steps) == len(expected.steps)
     for number, (one, other) in enumerate(zip(actual.steps, expected.steps)):
         for name in expected.steps[0]:
-            _assert_equal(one[name], other[name], f"{what} {name} after step {number}")
+            assert_equal(one[name], other[name], f"{what} {name} after step {number}")
     assert set(actual.slots) == set(expected.slots)
     for key in expected.slots:
-        _assert_equal(actual.slots[key], expected.slots[key], f"{what} slot {key}")
+        assert_equal(actual.slots[key], expected.slots[key], f"{what} slot {key}")
 
 
-def _assert_equal(actual, expected, what):
+def assert_equal(actual, expected, what):
     assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
     if not np.array_equal(actual, expected):
         gap = np.max(np.abs(np.asarray(actual, np.float64) - np.asarray(expected, np.float64)))

@@ -12,7 +12,8 @@ import tensorflow as tf
 import legacy_opt
 from tests.support import running, stepping
 from tests.support import training_ways as ways
-from tests.support.monitored_sessions import LosesTheSession, monitored, written
+
+from .monitored_sessions import LosesTheSession, monitored, written
 
 v1 = tf.compat.v1
 

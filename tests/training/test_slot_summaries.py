@@ -5,7 +5,8 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import stepping
-from tests.support.monitored_sessions import LosesTheSession, monitored, written
+
+from .monitored_sessions import LosesTheSession, monitored, written
 
 v1 = tf.compat.v1
 

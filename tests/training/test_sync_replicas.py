@@ -14,9 +14,10 @@ import tensorflow as tf
 import legacy_opt
 from tests.support import training_ways as ways
 from tests.support.cases import CASES
-from tests.support.monitored_sessions import written
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
+
+from .monitored_sessions import written
 
 v1 = tf.compat.v1
 # Some optimizers warn, because they read the step variable of their model instead of the graph's

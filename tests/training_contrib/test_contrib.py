@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tests.support import problems
 from tests.support.cases import CASES
-from tests.support.contrib import assert_same
 from tests.support.fed_training import FedTraining
 from tests.support.training_ways import model
+
+from .comparison import assert_same
 
 pytestmark = pytest.mark.contrib
 

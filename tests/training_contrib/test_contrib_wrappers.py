@@ -12,8 +12,9 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import problems
-from tests.support.contrib import assert_same
 from tests.support.fed_training import FedTraining
+
+from .comparison import assert_same
 
 pytestmark = pytest.mark.contrib
 

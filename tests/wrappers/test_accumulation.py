@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from legacy_opt import ClipByValueOptimizer, GlobalStepWarning, GradientAccumulationOptimizer
 from tests.support import problems, running
-from tests.support.accumulating import (
+from tests.support.fed_training import FedTraining
+
+from .accumulating import (
     BATCHES,
     INNER,
     ROWS,
@@ -19,7 +21,6 @@ from tests.support.accumulating import (
     only,
     small_problem,
 )
-from tests.support.fed_training import FedTraining
 
 v1 = tf.compat.v1
 

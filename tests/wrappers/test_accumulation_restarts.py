@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from legacy_opt import GradientAccumulationOptimizer
 from tests.support import problems, running
-from tests.support.accumulating import (
+from tests.support.fed_training import FedTraining
+
+from .accumulating import (
     INNER,
     ROWS,
     accumulated,
@@ -17,7 +19,6 @@ from tests.support.accumulating import (
     mean,
     only,
 )
-from tests.support.fed_training import FedTraining
 
 v1 = tf.compat.v1
 
@@ -109,7 +110,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
         for name, variable in expected.items():
-            running._assert_equal(actual[name].numpy(), variable.numpy(), name)
+            running.assert_equal(actual[name].numpy(), variable.numpy(), name)
         assert int(checkpoint.step.numpy()) == 2
 
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests.support.inner_optimizers import momentum, sgd
+
+from .inner_optimizers import momentum, sgd
 
 v1 = tf.compat.v1
 

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import problems, running
-from tests.support.inner_optimizers import RATE, momentum, sgd
 from tests.support.problems import Rows
 from tests.support.running import WAYS
+
+from .inner_optimizers import RATE, momentum, sgd
 
 v1 = tf.compat.v1
 

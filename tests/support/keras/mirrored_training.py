@@ -1,6 +1,6 @@
 """Trains under a tf.distribute strategy; compares the results with those of a Session.
 
-The programs `tests.support.keras.mirrored` and `tests.support.processes.clusters` use this module.
+The programs `tests.keras_bridge.mirrored` and `tests.clusters.strategies` use this module.
 Their options are ``--keras3`` (Keras 3 instead of Keras 2) and ``--full`` (all optimizers). A
 *bridged* optimizer is a Keras optimizer made by `to_keras` from a v1 optimizer.
 

@@ -107,9 +107,9 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
         if (number + 1) % batches == 0:
             before = expected.steps[number // batches]
         for name, value in before.items():
-            running._assert_equal(values[name], value, f"{name} after batch {number}")
+            running.assert_equal(values[name], value, f"{name} after batch {number}")
     for key, slot in expected.slots.items():
-        running._assert_equal(actual.slots[key], slot, str(key))
+        running.assert_equal(actual.slots[key], slot, str(key))
     added = {name for _, name in set(actual.slots) - set(expected.slots)}
     assert added <= {"gradient_sum", "gradient_ids", "gradient_rows"} and added
 
@@ -121,4 +121,4 @@ def assert_equal(actual, expected, only=None):
     """
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
-        running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)
+        running.assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)

@@ -1,6 +1,6 @@
 """Kills a training repeatedly with SIGKILL and compares it with an uninterrupted training.
 
-    python tests/support/faults/kill_and_resume.py --kills 50
+    python tests/clusters/faults/kill_and_resume.py --kills 50
 
 A process trains a small model and saves a checkpoint every 20 batches. The process is killed and
 started again. Every second kill is in the middle of a save; the other kills are at random moments.
@@ -28,9 +28,9 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 
-from tests.support.faults.checkpoints import kill_in_a_save, unfinished
-from tests.support.faults.lives import SECONDS, Life, sender
-from tests.support.faults.training import EVERY, NAMES, Training
+from tests.clusters.faults.checkpoints import kill_in_a_save, unfinished
+from tests.clusters.faults.lives import SECONDS, Life, sender
+from tests.clusters.faults.training import EVERY, NAMES, Training
 
 # Every fifth process is a new Python process. Because 5 is odd, new processes are also killed
 # alternately at random moments and in the middle of a save.

@@ -26,8 +26,8 @@ The newest lane (a TensorFlow of lanes.py) also has JAX. The environments of `ma
 PyTorch, JAX and optax, and no TensorFlow: there, only blocks with `<!-- with: … -->` are executed,
 in the folder that the first of these commands has filled:
 
-    python -m tests.support.page_runs --folder /tmp/pages docs/leave_tensorflow.md
-    PYTHONPATH=. ENVIRONMENT/bin/python tests/support/page_runs.py --folder /tmp/pages \
+    python -m tests.docs.page_runs --folder /tmp/pages docs/leave_tensorflow.md
+    PYTHONPATH=. ENVIRONMENT/bin/python tests/docs/page_runs.py --folder /tmp/pages \
         docs/leave_tensorflow.md
 """
 
@@ -199,7 +199,7 @@ def main(folder, pages):
 
 
 if __name__ == "__main__":
-    # The fastest way to try a page: python -m tests.support.page_runs docs/keras.md
+    # The fastest way to try a page: python -m tests.docs.page_runs docs/keras.md
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=lambda text: Path(text).resolve())
     parser.add_argument("pages", nargs="+", type=lambda text: Path(text).resolve())

@@ -1,7 +1,7 @@
 """Runs the operations of the operations library on inputs that no optimizer creates.
 
-python -m tests.support.crafted_graphs daily 100   # prints the outcomes; 100 of the cases are drawn
-python -m tests.support.crafted_graphs full 1000   # each fault with each kind of variables
+python -m tests.native.crafted_graphs daily 100   # prints the outcomes; 100 of the cases are drawn
+python -m tests.native.crafted_graphs full 1000   # each fault with each kind of variables
 
 A test starts this program as a child process, because a wrong library may crash or hang.
 """

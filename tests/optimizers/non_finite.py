@@ -1,7 +1,7 @@
 """Measures how NaN and infinite gradients spread; writes the tables of docs/running.md.
 
-python -m tests.support.non_finite           prints the tables
-python -m tests.support.non_finite docs      writes them into the page
+python -m tests.optimizers.non_finite        prints the tables
+python -m tests.optimizers.non_finite docs   writes them into the page
 """
 
 import re

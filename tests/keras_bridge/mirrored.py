@@ -1,6 +1,6 @@
 """Trains on two replicas and compares the results with a Session.
 
-    python -m tests.support.keras.mirrored CHECK…
+    python -m tests.keras_bridge.mirrored CHECK…
 
 CHECK is the name of a function `check_…(strategy)` in this module, without "check_".
 

@@ -1,6 +1,6 @@
 """Kills parameter servers, workers and chiefs, and checks the training afterwards.
 
-    python -m tests.support.faults.cluster FAULT
+    python -m tests.clusters.faults.cluster FAULT
 
 FAULT is a key of `FAULTS`. The check of each fault starts two parameter servers and a chief; the
 check of "worker" also starts workers. The chief and the workers train a small model with
@@ -18,9 +18,9 @@ import time
 
 import tensorflow as tf
 
-from tests.support.faults.checkpoints import kill_in_a_save, newest, unfinished
-from tests.support.faults.lives import SECONDS, Life
-from tests.support.faults.training import CONFIG, EVERY, NAMES, batch_of, build, digests_of
+from tests.clusters.faults.checkpoints import kill_in_a_save, newest, unfinished
+from tests.clusters.faults.lives import SECONDS, Life
+from tests.clusters.faults.training import CONFIG, EVERY, NAMES, batch_of, build, digests_of
 from tests.support.processes.local_cluster import free_addresses
 
 v1 = tf.compat.v1

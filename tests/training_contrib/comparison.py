@@ -11,4 +11,4 @@ def assert_same(actual, expected):
         assert list(one) == list(other)
         for name, value in other.items():
             assert np.all(np.isfinite(value)), f"not finite in tf.contrib: {name}, step {number}"
-            running._assert_equal(one[name], value, f"{name} after step {number}")
+            running.assert_equal(one[name], value, f"{name} after step {number}")

@@ -1,6 +1,6 @@
 """Kills processes of a cluster at random for some minutes, and checks what the training has lost.
 
-    python tests/support/faults/load.py --minutes 15
+    python tests/clusters/faults/load.py --minutes 15
 
 The cluster is that of examples_graph_mode/parameter_servers.py --restart, but has more workers.
 Every 20 seconds, a process is killed by SIGKILL, even if it is just starting. First, the kind of
@@ -35,7 +35,7 @@ import parameter_servers
 from flights import cluster_worker, processes
 from flights.data import load_flights
 from flights.restarts import POSITIONS, RestartableTraining
-from tests.support.faults import load_log
+from tests.clusters.faults import load_log
 
 BATCHES, BATCH = 2000, 64  # after BATCHES batches, a worker repeats the same batches
 MORE = 100  # batches of each worker after the last kill

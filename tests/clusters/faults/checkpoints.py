@@ -5,7 +5,7 @@ import pathlib
 import re
 import time
 
-from tests.support.faults.lives import SECONDS
+from tests.clusters.faults.lives import SECONDS
 
 A_MOMENT = 0.01  # seconds; on an idle machine, a test's checkpoint is written in less time
 

@@ -1,6 +1,6 @@
 """Trains with multi-process strategies on one host; compares the results with those of a Session.
 
-    python -m tests.support.processes.clusters ROLE [--keras3] [--full]
+    python -m tests.clusters.strategies ROLE [--keras3] [--full]
 
 The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (the
 coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of
