@@ -82,8 +82,8 @@ bits-arm: $(TOOLS) ## check that native kernels compute the same bits on ARM64, 
 rules: $(TOOLS) ## record the rules of the catalogue into legacy_opt/recorded/rules
 	$(NOX) rules
 
-leave: $(TOOLS) ## compare recorded rules in NumPy, PyTorch, JAX and Keras, without TensorFlow, with native kernels
-	$(NOX) leave -- $(ARGS)
+leave: $(TOOLS) ## test recorded rules in NumPy, PyTorch, JAX and Keras, without TensorFlow
+	$(NOX) leave report -- $(ARGS)
 
 native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
 	$(NOX) native_differences

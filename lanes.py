@@ -110,13 +110,14 @@ HOROVOD_WITHOUT_XLA = ("2.21",)
 # because those of its wheel for Linux contain CUDA; these packages suffice.
 LEAVE_PYTHON = "3.11"
 TORCH = "torch==2.13.0"
+LEAVE_TESTS = ["pytest>=7", "pytest-xdist>=3.7", "allpairspy"]
 LEAVE_PACKAGES = ["numpy", "filelock", "fsspec", "jinja2", "networkx", "sympy"]
-LEAVE_PACKAGES += ["typing_extensions", "setuptools"]
+LEAVE_PACKAGES += ["typing_extensions", "setuptools", *LEAVE_TESTS]
 KERAS_OF_LEAVE = "keras==3.15.1"  # for both
 # Another environment has JAX, and so has that of one lane.
 LEAVE_JAX_PYTHON = "3.13"
 JAX, JAX_LANE = "jax==0.12.0.1", "2.21"
-LEAVE_JAX_PACKAGES = [JAX, "optax==0.2.8", KERAS_OF_LEAVE]
+LEAVE_JAX_PACKAGES = [JAX, "optax==0.2.8", KERAS_OF_LEAVE, *LEAVE_TESTS]
 
 # `make docs` and `make docs-test`.
 DOCS_PACKAGES = ["sphinx==9.2.0", "furo==2025.12.19", "myst-parser==5.2.0", "sphinx-design==0.8.0"]

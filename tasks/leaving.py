@@ -6,11 +6,12 @@ import nox
 
 import lanes
 from tasks.environments import ENVIRONMENTS, LANES, ROOT, environment, install, small_environment
+from tasks.testing import run_tests
 
 
 @nox.session(python=False)
 def leave(session):
-    """Compares recorded rules in environments without TensorFlow with native kernels.
+    """Tests recorded rules in environments without TensorFlow; compares them with native kernels.
 
     Arguments after -- are targets of tests/tools/leave.py; the default is all of them.
     """
@@ -35,26 +36,19 @@ def pages_of_leave(home):
 
 
 def leave_to_torch(session, home):
-    """Compares NumPy and PyTorch with the trainings of `make leave`."""
+    """Tests PyTorch and Keras; compares NumPy and PyTorch with the trainings of `make leave`."""
     targets = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
     python = torch_environment(session)
     install(session, python, lanes.KERAS_OF_LEAVE)
-    run = leave_script(session, python)
-    run("leave_torch.py")
-    run("../docs/page_runs.py", *pages_of_leave(home))
-    run("leave_keras.py", KERAS_BACKEND="torch")
-    leave_to(session, run, home, targets)
+    leave_to(session, python, home, "torch", targets)
 
 
 def leave_to_jax(session, home):
-    """Compares JAX, optax and Keras with the trainings of `make leave`."""
+    """Tests JAX, optax and Keras, and compares them with the trainings of `make leave`."""
     targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
     packages = lanes.LEAVE_JAX_PACKAGES
-    run = leave_script(session, leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, packages))
-    run("leave_jax.py")
-    run("../docs/page_runs.py", *pages_of_leave(home))
-    run("leave_keras.py", KERAS_BACKEND="jax")
-    leave_to(session, run, home, targets)
+    python = leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, packages)
+    leave_to(session, python, home, "jax", targets)
 
 
 def torch_environment(session):
@@ -71,20 +65,18 @@ def leave_environment(session, name, version, packages):
     return small_environment(session, ENVIRONMENTS / "leave" / name, base, *packages)
 
 
-def leave_script(session, python):
-    """Returns a function that runs a program of tests/tools in an environment of `make leave`."""
+def leave_to(session, python, home, library, targets):
+    """Runs tests and pages, compares targets, and measures their speed if all are compared."""
 
-    def run(name, *args, **env):
-        env.update(PYTHONPATH=str(ROOT), LEGACY_OPT_KERNELS=str(ENVIRONMENTS / "kernels"))
-        session.run(python, f"tests/tools/{name}", *args, env=env, external=True)
+    def run(program, *args):
+        env = {"PYTHONPATH": str(ROOT), "LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}
+        session.run(python, f"tests/{program}", *args, env=env, external=True)
 
-    return run
-
-
-def leave_to(session, run, home, targets):
-    """Compares targets, and measures their speed if all of them are compared."""
+    folders = [f"tests/recorded/{each}" for each in (library, "keras")]
+    run_tests(session, f"leave-{library}", python, folders)
+    run("docs/page_runs.py", *pages_of_leave(home))
     for target in targets:
         if target in (session.posargs or targets):
-            run("leave.py", "check", str(home / "runs"), target)
+            run("tools/leave.py", "check", str(home / "runs"), target)
     if not session.posargs:
-        run("leave_speed.py")
+        run("tools/leave_speed.py")

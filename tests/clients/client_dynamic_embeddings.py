@@ -8,8 +8,7 @@ import tensorflow as tf
 from tensorflow_recommenders_addons import dynamic_embedding as de
 
 import legacy_opt
-
-from .dynamic_tables import (
+from tests.clients.dynamic_tables import (
     BY_ROWS,
     COMBINED,
     MODES,

@@ -15,10 +15,7 @@ from legacy_opt.compat import to_keras, to_v1
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs.program import UnsupportedError
-from tests.support.cases import optimizers_in
-from tests.support.paths import ROOT
-
-from .dynamic_tables import (
+from tests.clients.dynamic_tables import (
     BY_ROWS,
     DIM,
     MODES,
@@ -29,6 +26,8 @@ from .dynamic_tables import (
     each_mode,
     new_table,
 )
+from tests.support.cases import optimizers_in
+from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
 

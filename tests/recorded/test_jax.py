@@ -1,4 +1,4 @@
-"""Tests a training in JAX, on the lane that has JAX; `make leave` has all others."""
+"""Tests a training in JAX, on the lane that has JAX; tests/recorded/jax has all others."""
 
 import numpy as np
 import pytest

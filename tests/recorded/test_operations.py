@@ -1,6 +1,6 @@
 """Tests each row of the table of operations on each target that needs no library of its own.
 
-`make leave` compares the same records in PyTorch and in JAX.
+tests/recorded/torch and tests/recorded/jax compare the same records in PyTorch and in JAX.
 """
 
 import itertools
@@ -17,7 +17,8 @@ from legacy_opt.recorded.arrays.interpreter import Computation
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyLibrary
 from tests.support.paths import DOCS
-from tests.tools import operation_records
+
+from . import operation_records
 
 v1 = tf.compat.v1
 # What Python's numbers say of each operation of floats, besides the four arithmetical ones.
@@ -43,10 +44,6 @@ MEANINGS = {
     "Tanh": math.tanh,
 }
 NUMBERS = [-30.0, -2.5, -1.0, -1e-9, 0.0, 1e-9, 0.3, 1.0, 2.0, 40.5]
-EVERY = [
-    pytest.param(name, record, id=f"{name}-{record.dtype}-{i}")
-    for i, (name, record) in enumerate(operation_records.records())
-]
 
 
 @pytest.mark.parametrize("name", sorted(MEANINGS))
@@ -62,14 +59,14 @@ def test_operations_mean_what_python_computes(name):
 
 
 @pytest.mark.one_lane  # neither NumPy nor a kernel calls TensorFlow
-@pytest.mark.parametrize("name, record", EVERY)
+@operation_records.EVERY
 def test_kernels_and_numpy_compute_the_same_bits(name, record):
     assert recorded.loads(recorded.dumps(record)) == record
     found = operation_records.in_numpy(name, record, NativeOptimizer)
     assert operation_records.same(found, operation_records.in_numpy(name, record))
 
 
-@pytest.mark.parametrize("name, record", EVERY)
+@operation_records.EVERY
 def test_operations_are_those_of_tensorflow(name, record):
     """TensorFlow may differ in the last bits, and older versions at infinities and NaN."""
     gradient, value = operation_records.operands(name, record.dtype)

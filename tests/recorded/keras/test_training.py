@@ -1,19 +1,15 @@
-"""Checks `legacy_opt.recorded.keras` with Keras on JAX or PyTorch (KERAS_BACKEND)."""
-
-import os
-import tempfile
-from pathlib import Path
-
-os.environ.setdefault("KERAS_BACKEND", "jax")
+"""Tests trainings with recorded rules in Keras 3 on PyTorch or JAX."""
 
 import keras
 import numpy as np
-from leave_checks import refused, run, with_other_hyperparameters
+import pytest
 
 from legacy_opt import recorded
-from legacy_opt.recorded import keras_state, state_files
+from legacy_opt.recorded import keras_state
 from legacy_opt.recorded.keras import RecordedOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from tests.recorded import references
+from tests.recorded.references import EVERY_RULE, LAZY_ADAM, refused, through_a_file
 
 RANDOM = np.random.RandomState(0)
 X, Y = RANDOM.randint(0, 30, (64, 2)), RANDOM.randn(64, 1).astype("f4")
@@ -27,8 +23,7 @@ def build(**kwargs):
     model = keras.Sequential(
         [keras.Input((2,)), *layers, keras.layers.Dense(1, name="dense")], name="model"
     )
-    record = recorded.load("LazyAdamOptimizer")
-    model.compile(RecordedOptimizer(record, **{"learning_rate": 0.01, **kwargs}), "mse")
+    model.compile(RecordedOptimizer(LAZY_ADAM, **{"learning_rate": 0.01, **kwargs}), "mse")
     return model
 
 
@@ -44,48 +39,37 @@ def same(model, other):
     return len(one) == len(two) and all(map(np.array_equal, one, two))
 
 
-def check_files():
-    """A training continues from a file of Keras, and from its weights."""
+def test_a_training_goes_on_from_a_file_of_keras_and_from_its_weights(tmp_path):
     whole, model = build(), build()
     losses = fit(whole, 4)
     assert losses[-1] < losses[0]
     fit(model)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder, "model.keras"))
-        loaded = keras.models.load_model(Path(folder, "model.keras"))
-        model.save_weights(Path(folder, "model.weights.h5"))
-        other = build()
-        other.optimizer.build(other.trainable_variables)
-        other.load_weights(Path(folder, "model.weights.h5"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = build()
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "model.weights.h5")
     assert loaded.optimizer.record == model.optimizer.record
     for each in (model, loaded, other):
         fit(each)
         assert same(each, whole)
 
 
-def check_state_files():
-    """A training continues from a state file, in Keras and in NumPy."""
+def test_a_training_goes_on_from_a_state_file_in_keras_and_numpy(tmp_path):
     model, other = build(), build()
     fit(model)
     names = {"w": model.layers[-1].kernel}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "state.npz")
-        state_files.write(path, keras_state.state_of(model.optimizer, names))
-        state = state_files.read(path)
-    assert state.global_step == 16 and set(state.slots) == {
-        "w",
-        "model/dense/bias",
-        "model/table/embeddings",
-    }
+    state = through_a_file(tmp_path, keras_state.state_of(model.optimizer, names))
+    assert state.global_step == 16
+    assert set(state.slots) == {"w", "model/dense/bias", "model/table/embeddings"}
     refused("has no state", keras_state.load_state, other.optimizer, state)
     other.optimizer.build(other.trainable_variables)
     refused("no variable 'model/dense/kernel'", keras_state.load_state, other.optimizer, state)
     keras_state.load_state(other.optimizer, state, {"w": other.layers[-1].kernel})
     fit(model), fit(other)
     assert same(model, other)
-    weights = {name: state.variables[name].copy() for name in state.slots}
-    optimizer = NumpyOptimizer(state.record, weights, learning_rate=0.01)
-    state_files.load_into(optimizer, state)
+    optimizer, weights = references.in_numpy(state, learning_rate=0.01)
     keras_state.load_state(model.optimizer, state, names)
     gradients = {name: RANDOM.randn(*each.shape).astype("f4") for name, each in weights.items()}
     optimizer.step(gradients)
@@ -97,9 +81,9 @@ def check_state_files():
     assert all(np.array_equal(found[name], each) for name, each in weights.items())
 
 
-def trained(name="MomentumOptimizer", path="w", gradients=GRADIENTS, **kwargs):
+def trained(name="MomentumOptimizer", gradients=GRADIENTS, **kwargs):
     """Returns a variable after some steps."""
-    variable = keras.Variable(np.ones((3, 2), "f4"), name=path)
+    variable = keras.Variable(np.ones((3, 2), "f4"), name="w")
     optimizer = RecordedOptimizer(recorded.load(name), **kwargs)
     for gradient in gradients:
         optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
@@ -121,20 +105,23 @@ def equal(variable, array):
     return np.array_equal(keras.ops.convert_to_numpy(variable), array)
 
 
-def check_what_keras_does():
-    """Schedules, clipping, accumulation and averages of Keras."""
+def test_schedules():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([2, 4], [0.5, 0.25, 0.125])
     variable, optimizer = trained(learning_rate=schedule)
     assert equal(variable, in_numpy(GRADIENTS, rates=[0.5] * 3 + [0.25] * 2 + [0.125]))
     copy = RecordedOptimizer.from_config(optimizer.get_config())
     assert copy.get_config() == optimizer.get_config() and copy.record == optimizer.record
 
+
+def test_a_learning_rate_that_is_set():
     variable, optimizer = trained(learning_rate=0.1)
     optimizer.learning_rate = 0.5
     assert equal(variable, in_numpy(GRADIENTS))
     optimizer.apply([keras.ops.convert_to_tensor(GRADIENTS[0])], [variable])
     assert equal(variable, in_numpy([*GRADIENTS, GRADIENTS[0]], rates=[0.1] * 8 + [0.5]))
 
+
+def test_clipping_of_keras():
     variable, _ = trained(learning_rate=0.1, clipvalue=0.5)
     assert equal(variable, in_numpy([np.clip(each, -0.5, 0.5) for each in GRADIENTS]))
     clipped = [each / max(1, np.linalg.norm(each)) for each in GRADIENTS]
@@ -143,6 +130,8 @@ def check_what_keras_does():
         found = keras.ops.convert_to_numpy(variable)
         assert np.allclose(found, in_numpy(np.float32(clipped)), atol=1e-6), kind
 
+
+def test_accumulation_and_averages_of_keras():
     variable, optimizer = trained(learning_rate=0.1, gradient_accumulation_steps=2)
     pairs = [(a + b) / np.float32(2) for a, b in zip(GRADIENTS[::2], GRADIENTS[1::2])]
     assert equal(variable, in_numpy(pairs)) and int(optimizer.iterations) == 4
@@ -152,20 +141,24 @@ def check_what_keras_does():
     assert equal(variable, in_numpy(GRADIENTS))
 
 
-def check_hyperparameters():
-    """Records follow other values, also after loading; others are refused."""
-    for record, hyper, gradients, expected in with_other_hyperparameters():
-        rate = {"learning_rate": hyper.pop("learning_rate")} if "learning_rate" in hyper else {}
-        optimizer = RecordedOptimizer(record, **rate, hyperparameters=hyper)
-        optimizer = RecordedOptimizer.from_config(optimizer.get_config())
-        variable = keras.Variable(np.ones((4, 3), "f4"), name="w")
-        for gradient in gradients:
-            optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
-        assert equal(variable, expected), record.optimizer
-        for name in record.fixed:
-            given = {name: 0.5}
-            refused(f"{name} was 0.0 when", RecordedOptimizer, record, hyperparameters=given)
-            RecordedOptimizer(record, hyperparameters={name: 0.0})
+@EVERY_RULE
+def test_other_values_of_hyperparameters(name):
+    """Records follow other values, also after loading; where they cannot, these are refused."""
+    record, hyper, gradients, expected = references.with_other_hyperparameters(name)
+    rate = {"learning_rate": hyper.pop("learning_rate")} if "learning_rate" in hyper else {}
+    optimizer = RecordedOptimizer(record, **rate, hyperparameters=hyper)
+    optimizer = RecordedOptimizer.from_config(optimizer.get_config())
+    variable = keras.Variable(np.ones((4, 3), "f4"), name="w")
+    for gradient in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+    assert equal(variable, expected)
+    for name in record.fixed:
+        given = {name: 0.5}
+        refused(f"{name} was 0.0 when", RecordedOptimizer, record, hyperparameters=given)
+        RecordedOptimizer(record, hyperparameters={name: 0.0})
+
+
+def test_learning_rates_that_are_refused():
     record = recorded.load("MomentumOptimizer")._replace(nonzero=("learning_rate",))
     optimizer = RecordedOptimizer(record, 0.1)
     for wrong in 0.0, -0.5, np.float32(0.0), lambda: 0.1:
@@ -174,25 +167,19 @@ def check_hyperparameters():
     assert float(optimizer.learning_rate) == 0.5
     record = recorded.load("AdafactorOptimizer")
     refused("no hyperparameter 'learning_rate'", RecordedOptimizer, record, 0.1)
-    try:
+    with pytest.raises(AttributeError, match="does not follow a learning rate"):
         RecordedOptimizer(record).learning_rate = 0.1
-    except AttributeError as error:
-        assert "does not follow a learning rate" in str(error)
-    else:
-        raise AssertionError("the learning rate was ignored")
     record = recorded.load("AdamWOptimizer")
     refused("weight_decay is Keras' own", RecordedOptimizer, record, weight_decay=0.1)
 
 
-def check_global_step():
-    """Rules that read the global step, and shared variables."""
-    for name in ("AdagradDecayOptimizer", "LAMBOptimizer", "AdamOptimizer"):
-        variable, _ = trained(name, learning_rate=0.1)
-        assert equal(variable, in_numpy(GRADIENTS, name)), name
+@pytest.mark.parametrize("name", ["AdagradDecayOptimizer", "LAMBOptimizer", "AdamOptimizer"])
+def test_rules_that_read_the_global_step_and_shared_variables(name):
+    variable, _ = trained(name, learning_rate=0.1)
+    assert equal(variable, in_numpy(GRADIENTS, name))
 
 
-def check_clipping_of_records():
-    """Records may clip gradients by their global norm."""
+def test_clipping_of_records():
     record = recorded.load("MomentumOptimizer")
     limit = recorded.records.Scalar("float32", 0.5)
     record = record._replace(
@@ -207,8 +194,7 @@ def check_clipping_of_records():
     assert all(equal(each, weights[each.name]) for each in variables)
 
 
-def check_tables():
-    """In tables, rows whose gradient is zero are not updated."""
+def test_rows_of_tables_whose_gradient_is_zero_are_not_updated():
     gradients = [each * [[1], [step % 2], [0]] for step, each in enumerate(GRADIENTS)]
     gradients = [each.astype("f4") for each in gradients]
     name, weights = "LazyAdamOptimizer", {"w": np.ones((3, 2), "f4")}
@@ -227,17 +213,22 @@ def check_tables():
     assert np.array_equal(np.flatnonzero(changed), np.unique(X))
 
 
-def check_errors():
-    """Wrong arguments raise errors that name them."""
-    record = recorded.load("LazyAdamOptimizer")
+def test_arguments(monkeypatch):
     given = {"rate": 0.1}
-    refused("no hyperparameter 'rate'", RecordedOptimizer, record, hyperparameters=given)
-    refused("'exakt'", RecordedOptimizer, record, level="exakt")
+    refused("no hyperparameter 'rate'", RecordedOptimizer, LAZY_ADAM, hyperparameters=given)
+    refused("'exakt'", RecordedOptimizer, LAZY_ADAM, level="exakt")
     half = keras.Variable(np.ones(2, "f2"), dtype="float16", name="half")
-    refused("'half' has the dtype float16", RecordedOptimizer(record).build, [half])
+    refused("'half' has the dtype float16", RecordedOptimizer(LAZY_ADAM).build, [half])
     pair = [keras.Variable(np.ones(2, "f4"), name="w") for _ in range(2)]
-    refused("two variables have the path 'w'", RecordedOptimizer(record).build, pair)
-    optimizer = RecordedOptimizer(record)
+    refused("two variables have the path 'w'", RecordedOptimizer(LAZY_ADAM).build, pair)
+    refused("tables has 'x'", RecordedOptimizer(LAZY_ADAM, tables=["x"]).build, pair[:1])
+    refused("Argument(s) not recognized", RecordedOptimizer, LAZY_ADAM, learning_rat=0.1)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
+    refused("use legacy_opt.compat.to_keras", RecordedOptimizer, LAZY_ADAM)
+
+
+def test_variables_in_a_state():
+    optimizer = RecordedOptimizer(LAZY_ADAM)
     two = [keras.Variable(np.ones(2, "f4"), name=name) for name in "ab"]
     optimizer.build(two)
     mean = keras.Variable(np.full(2, 7, "f4"), name="mean", trainable=False)
@@ -246,35 +237,5 @@ def check_errors():
     mean.assign(np.zeros(2, "f4"))
     keras_state.load_state(optimizer, state, {"moving_mean": mean})
     assert np.array_equal(keras.ops.convert_to_numpy(mean), [7, 7])
-    names = {"average": mean}
-    refused("no variable 'average'", keras_state.load_state, optimizer, state, names)
-    names = {"b": two[0]}
-    refused("two parameters have the name 'b'", keras_state.state_of, optimizer, names)
-    refused("tables has 'x'", RecordedOptimizer(record, tables=["x"]).build, pair[:1])
-    refused("Argument(s) not recognized", RecordedOptimizer, record, learning_rat=0.1)
-    backend, keras.backend.backend = keras.backend.backend, lambda: "tensorflow"
-    try:
-        refused("use legacy_opt.compat.to_keras", RecordedOptimizer, record)
-    finally:
-        keras.backend.backend = backend
-
-
-if __name__ == "__main__":
-    if keras.backend.backend() == "jax":
-        import jax
-
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_enable_x64", True)
-    print(keras.backend.backend())
-    run(
-        [
-            check_files,
-            check_state_files,
-            check_what_keras_does,
-            check_hyperparameters,
-            check_global_step,
-            check_clipping_of_records,
-            check_tables,
-            check_errors,
-        ]
-    )
+    refused("no variable 'average'", keras_state.load_state, optimizer, state, {"average": mean})
+    refused("two parameters have the name 'b'", keras_state.state_of, optimizer, {"b": two[0]})

@@ -1,8 +1,9 @@
-"""Makes a record for each operation, so that each target can compute it. Needs NumPy alone."""
+"""Makes a record for each operation, so that each target can compute it, with NumPy alone."""
 
 import itertools
 
 import numpy as np
+import pytest
 
 from legacy_opt.programs.operations import FLOATS, INTEGERS, OPERATIONS, SUMS
 from legacy_opt.programs.program import ELEMENT, SCALAR, TENSOR, Function, Node, Program
@@ -15,7 +16,7 @@ _INTEGERS = np.meshgrid([-9.0, -7.0, -1.0, 0.0, 1.0, 7.0, 1e6], [3.0])
 DIVISORS = -3, 7  # integers are divided by constants only
 
 
-def records():
+def _records():
     """Yields the name of each operation, and a record whose update sets a variable to its result.
 
     The first operand is the gradient, the second the variable; a third is a constant.
@@ -98,3 +99,12 @@ def _of_integers(name, dtype, integer, divisor):
     nodes.append(Node("Const", integer, SCALAR, (), divisor))
     nodes.append(Node(name, integer, ELEMENT, (2, 3)))
     return [*nodes, Node("Cast", dtype, ELEMENT, (4,))]
+
+
+EVERY = pytest.mark.parametrize(
+    "name, record",
+    [
+        pytest.param(name, record, id=f"{name}-{record.dtype}-{i}")
+        for i, (name, record) in enumerate(_records())
+    ],
+)

@@ -1,0 +1,1 @@
+"""Tests recorded rules in PyTorch."""
