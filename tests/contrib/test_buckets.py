@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .pieces import ORIGINS, piece
+from tests.contrib.pieces import ORIGINS, piece
 
 v1 = tf.compat.v1
 LENGTHS = [1, 7, 2, 3, 8, 1, 5, 9, 3, 4]

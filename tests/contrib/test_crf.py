@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import contrib
-
-from .pieces import ORIGINS, OURS, piece, run
+from tests.contrib.pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 FULL = pytest.mark.full

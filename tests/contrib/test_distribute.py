@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from .pieces import ORIGINS, piece
+from tests.contrib.pieces import ORIGINS, piece
 
 v1 = tf.compat.v1
 # TensorFlow's own iterators in graphs warn.

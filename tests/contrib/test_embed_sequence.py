@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .pieces import ORIGINS, OURS, piece, run
+from tests.contrib.pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 IDS = np.array([[3, 0, 3], [1, 3, 1]])

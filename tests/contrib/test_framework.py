@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .pieces import ORIGINS, piece, run
+from tests.contrib.pieces import ORIGINS, piece, run
 
 v1 = tf.compat.v1
 

@@ -6,8 +6,7 @@ import pickle
 import pytest
 
 from legacy_opt.compat import contrib
-
-from .pieces import ORIGINS, piece
+from tests.contrib.pieces import ORIGINS, piece
 
 
 def made(origin, **arguments):

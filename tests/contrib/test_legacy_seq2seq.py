@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-
-from .pieces import OURS, piece
+from tests.contrib.pieces import OURS, piece
 
 # tf_keras warns of its own cells.
 pytestmark = [

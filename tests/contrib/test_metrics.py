@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from legacy_opt.compat.contrib import metrics
 from legacy_opt.compat.old_programs import old_names
-
-from .pieces import ORIGINS, OURS, piece, run
+from tests.contrib.pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat.contrib.learn.datasets import mnist
-
-from .pieces import ORIGINS, OURS, piece
+from tests.contrib.pieces import ORIGINS, OURS, piece
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from legacy_opt.compat.contrib.learn import preprocessing
-
-from .pieces import ORIGINS, OURS, piece
+from tests.contrib.pieces import ORIGINS, OURS, piece
 
 TEXTS = ["The cat's hat, the HTTPServer", "cat cat the a-b", "nothing else", "über 7"]
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat.contrib import rnn
-
-from .pieces import ORIGINS, OURS, piece, run
+from tests.contrib.pieces import ORIGINS, OURS, piece, run
 
 # tf_keras warns of its own cells, which are the base class and the cells that are wrapped.
 pytestmark = [

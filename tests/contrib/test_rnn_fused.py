@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat.contrib import rnn
-
-from .pieces import ORIGINS, OURS, piece
+from tests.contrib.pieces import ORIGINS, OURS, piece
 
 pytestmark = [
     pytest.mark.keras2,

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat
-
-from .pieces import run
+from tests.contrib.pieces import run
 
 v1 = tf.compat.v1
 ONE, OTHER = np.float64([[1.0, 2.0], [3.0, 5.0]]), np.float64([[7.0], [11.0]])

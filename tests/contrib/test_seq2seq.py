@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-
-from .pieces import ORIGINS, OURS, piece
+from tests.contrib.pieces import ORIGINS, OURS, piece
 
 # tf_keras warns of its own cells, which are the base class and the cells that are wrapped.
 pytestmark = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .pieces import ORIGINS, OURS, piece, run
+from tests.contrib.pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)

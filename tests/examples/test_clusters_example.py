@@ -1,6 +1,6 @@
 """Tests that keras_clusters.py reports whether runs are equal, and leaves no process running."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import subprocess

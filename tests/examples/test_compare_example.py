@@ -1,6 +1,6 @@
 """Tests examples_graph_mode/compare_optimizers.py, which compares optimizers on flight data."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import numpy as np

@@ -1,6 +1,6 @@
 """Tests of the examples on flights: data, metrics, training and programs."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import dataclasses

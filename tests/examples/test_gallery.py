@@ -1,6 +1,6 @@
 """Tests that the programs of `make gallery` draw pictures from their data."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import numpy as np

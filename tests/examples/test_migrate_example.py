@@ -1,6 +1,6 @@
 """Tests that examples_graph_mode/migrate_to_keras.py accepts equal runs, but not differences."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import os

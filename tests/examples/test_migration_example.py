@@ -4,7 +4,7 @@ The program moves a training from a Session to Keras (stage A), back to a Sessio
 again (C). The stage "exit" moves the training to Keras' own optimizers.
 """
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 import json

@@ -1,6 +1,6 @@
 """Tests examples_graph_mode/optimizer_v2_to_keras3.py."""
 
-from . import flights_modules  # noqa: F401 - must be imported first
+from tests.examples import flights_modules  # noqa: F401 - must be imported first
 
 # isort: split
 from legacy_opt import versions

@@ -1,6 +1,6 @@
 """Tests results and processes of the examples parameter_servers.py and estimator_cluster.py."""
 
-from .flights_modules import random_flights  # must be imported first
+from tests.examples.flights_modules import random_flights  # must be imported first
 
 # isort: split
 import io

@@ -1,6 +1,6 @@
 """Tests that the examples restart killed processes, and that the training then continues."""
 
-from .flights_modules import random_flights  # must be imported first
+from tests.examples.flights_modules import random_flights  # must be imported first
 
 # isort: split
 import argparse

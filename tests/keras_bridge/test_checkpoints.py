@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support import running
-from tests.support.keras import keras_models
-from tests.support.keras.keras2_saving import plain, same
-from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
-
-from .object_checkpoints import (
+from tests.keras_bridge.object_checkpoints import (
     MAKERS,
     PROBLEM,
     Training,
@@ -22,6 +17,10 @@ from .object_checkpoints import (
     saved,
     tf_variables,
 )
+from tests.support import running
+from tests.support.keras import keras_models
+from tests.support.keras.keras2_saving import plain, same
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
 every_optimizer = pytest.mark.parametrize("name", MAKERS)

@@ -12,19 +12,18 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer
 from legacy_opt.compat import custom_objects, register_optimizer
 from legacy_opt.compat.in_keras.v1_optimizers import serialization
-from tests.support import rules, running
-from tests.support.keras import keras3_saving as saving
-from tests.support.keras import keras_apis, keras_cases, keras_models
-from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
-from tests.support.processes import programs
-
-from .keras_configs import (
+from tests.keras_bridge.keras_configs import (
     EVERY_DECAY,
     Configured,
     HoldsAFunction,
     KeepsElsewhere,
     run_python,
 )
+from tests.support import rules, running
+from tests.support.keras import keras3_saving as saving
+from tests.support.keras import keras_apis, keras_cases, keras_models
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
+from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 

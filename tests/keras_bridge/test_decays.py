@@ -11,9 +11,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import compare_with_session, load_v1_checkpoint, to_keras
-
-from . import decayed_optimizers
-from .decayed_optimizers import Momentum, decayed
+from tests.keras_bridge import decayed_optimizers
+from tests.keras_bridge.decayed_optimizers import Momentum, decayed
 
 v1 = tf.compat.v1
 STEPS = 6

@@ -14,10 +14,9 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
+from tests.keras_bridge import decayed_optimizers
+from tests.keras_bridge.decayed_optimizers import Momentum, decayed
 from tests.support.keras.keras_apis import OPTIMIZER_V2
-
-from . import decayed_optimizers
-from .decayed_optimizers import Momentum, decayed
 
 v1 = tf.compat.v1
 STEPS = 6

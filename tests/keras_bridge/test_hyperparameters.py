@@ -13,11 +13,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import compare_with_session, register_optimizer
-from tests.support import running
-from tests.support.keras import keras_models
-from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
-
-from .changing_rates import (
+from tests.keras_bridge.changing_rates import (
     DECAYING,
     DECAYS,
     MAKERS,
@@ -28,6 +24,9 @@ from .changing_rates import (
     session,
     with_change,
 )
+from tests.support import running
+from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
 THREE_RATES = np.float32([0.3] * 3 + [0.1] * 4 + [0.05] * 5)

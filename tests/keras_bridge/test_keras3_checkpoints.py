@@ -14,11 +14,10 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
+from tests.keras_bridge import object_checkpoints
+from tests.keras_bridge.object_checkpoints import MAKERS, PROBLEM, keras_variables, tf_variables
 from tests.support.keras import keras_apis, keras_cases
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-
-from . import object_checkpoints
-from .object_checkpoints import MAKERS, PROBLEM, keras_variables, tf_variables
 
 bridged = KERAS_3.bridged
 

@@ -38,9 +38,8 @@ def fit(model, steps=1):
 @pytest.mark.parametrize("ending", ["keras", "h5"])
 @pytest.mark.parametrize("name", ["Warm", "Quick", "Heavier"])
 def test_a_class_inside_an_optimizer_v2_is_found_by_its_decorator(name, ending, tmp_path):
+    from tests.keras_bridge import registered_classes
     from tests.support.keras.optimizers_v2 import Lookahead
-
-    from . import registered_classes
 
     cls = getattr(registered_classes, name)
     given = Lookahead(cls(0.25)) if name == "Heavier" else SGD(cls(0.25), momentum=0.5)
@@ -56,7 +55,7 @@ def test_a_class_inside_an_optimizer_v2_is_found_by_its_decorator(name, ending, 
 
 @keras3
 def test_two_classes_of_one_name_are_refused(monkeypatch):
-    from . import registered_classes
+    from tests.keras_bridge import registered_classes
 
     other = type("Warm", (registered_classes.Warm,), {})
     known = KERAS_3.keras.saving.get_custom_objects()

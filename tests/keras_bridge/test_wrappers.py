@@ -25,13 +25,12 @@ from legacy_opt import (
 )
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint, save_v1_checkpoint, to_v1
 from legacy_opt.compat.in_keras.v1_optimizers import serialization
+from tests.keras_bridge import keras_wrappers
 from tests.support import running
 from tests.support.keras import keras_ways
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.keras_ways import KERAS_3_WAYS, WAYS
 from tests.support.keras.loading import load_model
-
-from . import keras_wrappers
 
 v1 = tf.compat.v1
 

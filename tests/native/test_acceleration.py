@@ -13,10 +13,9 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import accelerate, settings
 from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.native.updates import one_step
+from tests.native.training import START, is_native
 from tests.support import problems, running
 from tests.support.processes import programs
-
-from .training import START, is_native
 
 v1 = tf.compat.v1
 GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.native import accelerate, settings
+from tests.native.training import START, Sgd
 from tests.support import ending_datasets, problems, running
-
-from .training import START, Sgd
 
 v1 = tf.compat.v1
 

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.native.updates.one_step import GROUP_BYTES
-
-from .training import START, Sgd, trained
+from tests.native.training import START, Sgd, trained
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow has an operations library of its own
 v1 = tf.compat.v1

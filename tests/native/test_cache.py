@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, compiled_kernels, standalone, tensorflow_operations
-
-from .rules import traced
+from tests.native.rules import traced
 
 
 @pytest.fixture

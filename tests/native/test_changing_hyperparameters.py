@@ -8,10 +8,7 @@ Keras; without native kernels and with them. The expected values come from new o
 import numpy as np
 import pytest
 
-from tests.support import running
-from tests.support.turns import pairwise_first
-
-from .changing_hyperparameters import (
+from tests.native.changing_hyperparameters import (
     NAMES,
     SETTINGS,
     WAYS,
@@ -20,6 +17,8 @@ from .changing_hyperparameters import (
     plan,
     run,
 )
+from tests.support import running
+from tests.support.turns import pairwise_first
 
 WITHOUT_KERNELS = ("Shampoo",)
 # Arguments without effect in the middle of a training: they initialize slots, or choose between two

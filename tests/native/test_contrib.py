@@ -7,9 +7,8 @@ import legacy_opt
 from legacy_opt import compat
 from legacy_opt.native import accelerate
 from legacy_opt.native.updates.acceleration import OF_CONTRIB
+from tests.native.training import START, is_native
 from tests.support.cases import CASES
-
-from .training import START, is_native
 
 pytestmark = pytest.mark.contrib
 

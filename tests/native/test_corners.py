@@ -10,10 +10,9 @@ from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.native.runtime import cache, compiled_kernels, standalone
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.rules import traced
 from tests.support import native_corners
 from tests.tools import bits
-
-from .rules import traced
 
 v1 = tf.compat.v1
 FLOATS = tuple(each for each in native_corners.DTYPES if each not in native_corners.DIVISORS)

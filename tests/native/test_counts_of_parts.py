@@ -5,9 +5,8 @@ import pytest
 
 from legacy_opt.core.user_warnings import NativeKernelWarning, RepartitionWarning
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import is_native
 from tests.support.decays import InNumpy, InSession
-
-from .training import is_native
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::legacy_opt.core.user_warnings.NativeKernelWarning",

@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.native.runtime import tensorflow_operations
+from tests.native import crafted_graphs
+from tests.native.crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
 from tests.support.processes import programs
-
-from . import crafted_graphs
-from .crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
 
 v1 = tf.compat.v1
 

@@ -19,9 +19,8 @@ from legacy_opt import compat, versions
 from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from legacy_opt.native import accelerate
 from legacy_opt.optimizers import decay_of_contrib
+from tests.native.training import is_native
 from tests.support.processes.command_line import start
-
-from .training import is_native
 
 v1 = tf.compat.v1
 DECAYED, SAME = [0.5] * 4, [1.0] * 4

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.native.runtime import standalone
-
-from .rules import kernel
+from tests.native.rules import kernel
 
 FUNCTIONS = {
     "exp": (tf.exp, np.exp, (-87, 88)),

@@ -19,10 +19,9 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from tests.native.rules import traced
+from tests.native.training import START, Sgd, is_native, trained
 from tests.support.processes import programs
-
-from .rules import traced
-from .training import START, Sgd, is_native, trained
 
 pytestmark = pytest.mark.usefixtures("fresh")
 v1 = tf.compat.v1

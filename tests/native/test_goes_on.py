@@ -16,9 +16,8 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import check, kernel_choice
 from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import Sgd
 from tests.support.keras.keras_apis import KERAS_3
-
-from .training import Sgd
 
 v1 = tf.compat.v1
 START = np.array([[1.0, -2.0], [3.0, 0.5], [0.25, 8.0]], np.float32)

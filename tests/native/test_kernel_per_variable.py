@@ -9,9 +9,8 @@ from legacy_opt.compat import to_keras
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import check
 from legacy_opt.programs.formulas import Formulas
+from tests.native.training import START, Sgd
 from tests.support.checkpoints.v1_checkpoints import APIS
-
-from .training import START, Sgd
 
 v1 = tf.compat.v1
 NAMES = ["layer_0", "layer_1", "layer_2"]

@@ -11,9 +11,8 @@ from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from legacy_opt.native.runtime import compiled_kernels
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import START, Sgd
 from tests.support.checkpoints.v1_checkpoints import APIS
-
-from .training import START, Sgd
 
 v1 = tf.compat.v1
 

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.programs.program import UnsupportedError
-
-from .training import is_native
+from tests.native.training import is_native
 
 v1 = tf.compat.v1
 

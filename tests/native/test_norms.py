@@ -12,8 +12,7 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import accelerate
 from legacy_opt.native.updates import norms
 from legacy_opt.programs.program import UnsupportedError
-
-from .training import START, Sgd
+from tests.native.training import START, Sgd
 
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(3)

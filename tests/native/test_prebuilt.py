@@ -30,11 +30,10 @@ from legacy_opt.optimizers import stock_rules
 from legacy_opt.programs.program import UnsupportedError
 from legacy_opt.recorded.native import programs_of
 from legacy_opt.recorded.records import slot_inputs
+from tests.native.rules import traced
+from tests.native.training import Sgd
 from tests.support.paths import ROOT
 from tests.support.processes import programs
-
-from .rules import traced
-from .training import Sgd
 
 
 @functools.lru_cache(maxsize=None)

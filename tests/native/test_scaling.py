@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-
-from .training import START, Sgd
+from tests.native.training import START, Sgd
 
 v1 = tf.compat.v1
 GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)

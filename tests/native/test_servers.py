@@ -14,10 +14,9 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import settings
 from legacy_opt.native.runtime import cache
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import START, is_native
 from tests.support.processes import programs
 from tests.support.processes.local_cluster import free_addresses
-
-from .training import START, is_native
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
 v1 = tf.compat.v1

@@ -8,8 +8,7 @@ from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.compiler.inputs import inputs_of
 from legacy_opt.programs.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input, UnsupportedError
 from legacy_opt.programs.trace import Results, trace
-
-from .rules import traced
+from tests.native.rules import traced
 
 
 @pytest.mark.parametrize(

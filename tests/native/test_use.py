@@ -16,9 +16,8 @@ from legacy_opt.native import settings
 from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import START, Sgd, is_native, native, trained
 from tests.support.processes import programs
-
-from .training import START, Sgd, is_native, native, trained
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
 v1 = tf.compat.v1

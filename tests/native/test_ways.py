@@ -13,12 +13,11 @@ from legacy_opt.compat import estimator, to_keras
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs.program import UnsupportedError
+from tests.native.training import START, is_native, native, trained
 from tests.support import estimators, running
 from tests.support.checkpoints.v1_checkpoints import APIS
 from tests.support.keras import keras_ways
 from tests.support.xla import with_xla
-
-from .training import START, is_native, native, trained
 
 v1 = tf.compat.v1
 GRADIENT = START / 8 - 1

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer, LARSOptimizer
 from legacy_opt.compat import to_keras
+from tests.optimizers.nested_layers import built_block
 from tests.support.stepping import trained
-
-from .nested_layers import built_block
 
 v1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("optimizer", [AdamWeightDecayOptimizer, LAMBOptimizer])

@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from legacy_opt import LARSOptimizer
 from legacy_opt.compat import to_keras
+from tests.optimizers.nested_layers import built_block
 from tests.support import problems, running
 from tests.support.running import REF_AND_RESOURCE
-
-from .nested_layers import built_block
 
 v1 = tf.compat.v1
 

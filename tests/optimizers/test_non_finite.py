@@ -8,11 +8,10 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
+from tests.optimizers import non_finite
 from tests.support.cases import optimizers_in
 from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, sgd, variable
-
-from . import non_finite
 
 v1 = tf.compat.v1
 MADE = {**non_finite.optimizers(), **non_finite.wrappers()}

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
+from tests.optimizers import non_finite
 from tests.support import threads
-
-from . import non_finite
 
 v1 = tf.compat.v1
 CELLS = pytest.mark.pairwise(

@@ -13,9 +13,8 @@ import tensorflow as tf
 from legacy_opt import AdamWeightDecayOptimizer
 from legacy_opt.compat import from_plain_keras, to_plain_keras
 from legacy_opt.compat.in_keras.plain_keras import measurement
+from tests.plain_keras.plain_training import figures, ones, state, steps
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-
-from .plain_training import figures, ones, state, steps
 
 v1 = tf.compat.v1
 

@@ -11,11 +11,10 @@ import legacy_opt
 from legacy_opt.compat import from_plain_keras, to_plain_keras
 from legacy_opt.compat.in_keras.plain_keras.counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
 from legacy_opt.optimizers import catalogue
+from tests.plain_keras.plain_training import ones, slots, steps, to_plain
 from tests.support import rules
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-
-from .plain_training import ones, slots, steps, to_plain
 
 v1 = tf.compat.v1
 

@@ -9,13 +9,12 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import from_plain_keras
+from tests.plain_keras import plain_training
+from tests.plain_keras.plain_training import CASES, EVERY_CASE, HALF, figures, to_plain
 from tests.support import running
 from tests.support.keras import keras_apis, keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.processes import programs
-
-from . import plain_training
-from .plain_training import CASES, EVERY_CASE, HALF, figures, to_plain
 
 v1 = tf.compat.v1
 # Translations of these optimizers to Keras 2 have the grade "exact".

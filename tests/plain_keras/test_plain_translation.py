@@ -11,9 +11,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat import from_plain_keras, to_plain_keras
 from legacy_opt.compat.in_keras.plain_keras import counterparts
+from tests.plain_keras.plain_training import arrays, ones, slots, steps, to_plain
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-
-from .plain_training import arrays, ones, slots, steps, to_plain
 
 v1 = tf.compat.v1
 

@@ -11,9 +11,8 @@ import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.recorded.neighbours import grading
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from tests.recorded.numpy_training import trained
 from tests.support import problems, running
-
-from .numpy_training import trained
 
 v1 = tf.compat.v1
 INNER = {

@@ -13,10 +13,9 @@ from legacy_opt import recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from tests.recorded.numpy_training import as_rows
 from tests.support import problems, running
 from tests.tools import rules
-
-from .numpy_training import as_rows
 
 v1 = tf.compat.v1
 CATALOGUE = sorted(set(rules.classes()) - set(rules.WITHOUT_RULE))

@@ -14,10 +14,9 @@ from legacy_opt import recorded
 from legacy_opt.programs import optimizers
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from tests.recorded.numpy_training import trained
 from tests.support import problems, running
 from tests.support.cases import CASES
-
-from .numpy_training import trained
 
 v1 = tf.compat.v1
 DTYPES = ("float32", "float64")

@@ -16,9 +16,8 @@ from legacy_opt.programs.operations import OPERATIONS, SUMS
 from legacy_opt.recorded.arrays.interpreter import Computation
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyLibrary
+from tests.recorded import operation_records
 from tests.support.paths import DOCS
-
-from . import operation_records
 
 v1 = tf.compat.v1
 # What Python's numbers say of each operation of floats, besides the four arithmetical ones.

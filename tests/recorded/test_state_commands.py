@@ -8,10 +8,9 @@ import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from tests.recorded.numpy_training import as_rows
 from tests.support import problems
 from tests.support.checkpoints.v1_checkpoints import tensors
-
-from .numpy_training import as_rows
 
 v1 = tf.compat.v1
 DECAYS = {"initial_accumulator_value": 0.2, "accumulator_decay_step": 4}

@@ -12,8 +12,7 @@ import tensorflow as tf
 import legacy_opt
 from tests.support import running, stepping
 from tests.support import training_ways as ways
-
-from .monitored_sessions import LosesTheSession, monitored, written
+from tests.training.monitored_sessions import LosesTheSession, monitored, written
 
 v1 = tf.compat.v1
 

@@ -5,8 +5,7 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import stepping
-
-from .monitored_sessions import LosesTheSession, monitored, written
+from tests.training.monitored_sessions import LosesTheSession, monitored, written
 
 v1 = tf.compat.v1
 

@@ -16,8 +16,7 @@ from tests.support import training_ways as ways
 from tests.support.cases import CASES
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
-
-from .monitored_sessions import written
+from tests.training.monitored_sessions import written
 
 v1 = tf.compat.v1
 # Some optimizers warn, because they read the step variable of their model instead of the graph's

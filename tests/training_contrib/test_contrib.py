@@ -13,8 +13,7 @@ from tests.support import problems
 from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 from tests.support.training_ways import model
-
-from .comparison import assert_same
+from tests.training_contrib.comparison import assert_same
 
 pytestmark = pytest.mark.contrib
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 import legacy_opt
 from tests.support import problems
 from tests.support.fed_training import FedTraining
-
-from .comparison import assert_same
+from tests.training_contrib.comparison import assert_same
 
 pytestmark = pytest.mark.contrib
 

@@ -7,8 +7,7 @@ import tensorflow as tf
 from legacy_opt import ClipByValueOptimizer, GlobalStepWarning, GradientAccumulationOptimizer
 from tests.support import problems, running
 from tests.support.fed_training import FedTraining
-
-from .accumulating import (
+from tests.wrappers.accumulating import (
     BATCHES,
     INNER,
     ROWS,

@@ -9,8 +9,7 @@ import tensorflow as tf
 from legacy_opt import GradientAccumulationOptimizer
 from tests.support import problems, running
 from tests.support.fed_training import FedTraining
-
-from .accumulating import (
+from tests.wrappers.accumulating import (
     INNER,
     ROWS,
     accumulated,

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-
-from .inner_optimizers import momentum, sgd
+from tests.wrappers.inner_optimizers import momentum, sgd
 
 v1 = tf.compat.v1
 

@@ -8,8 +8,7 @@ import legacy_opt
 from legacy_opt import MultiOptimizer
 from legacy_opt.compat import estimator
 from tests.support import estimators
-
-from .wide_and_deep import (  # noqa: F401
+from tests.wrappers.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
     in_a_session,

@@ -13,8 +13,7 @@ from legacy_opt.compat import estimator
 from tests.support import estimators, problems, running
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.fed_training import FedTraining
-
-from .wide_and_deep import (  # noqa: F401
+from tests.wrappers.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
     in_a_session,

@@ -8,8 +8,7 @@ import legacy_opt
 from tests.support import problems, running
 from tests.support.problems import Rows
 from tests.support.running import WAYS
-
-from .inner_optimizers import RATE, momentum, sgd
+from tests.wrappers.inner_optimizers import RATE, momentum, sgd
 
 v1 = tf.compat.v1
 
