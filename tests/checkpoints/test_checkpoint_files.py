@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.state.checkpoint_files import index
+from legacy_opt.compat.state.checkpoint_files import index, plain_reader
 from legacy_opt.compat.state.checkpoint_files import reader as checkpoint_reader
 from legacy_opt.compat.state.checkpoint_files import writer as checkpoint_writer
 from legacy_opt.compat.state.checkpoint_files.crc32c import masked_crc32c
@@ -233,17 +233,33 @@ class TestErrors:
                 checkpoint.read(each)
         assert "\n" not in str(caught.value) and name.split(".")[0] in str(caught.value)
 
-    def test_a_corrupt_shape_with_more_elements_than_int64_counts(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        ["changes", "words"],
+        [
+            # a shape with more elements than int64 counts
+            ({"shape": (1 << 32, 1 << 32)}, "the tensor 'x' has 24 bytes, and its shape"),
+            ({"shape": (-3,)}, "the tensor 'x' has 24 bytes, and its shape [-3] needs -24"),
+            ({"parts": (((3,), (1,)),)}, "the tensor 'x' of the shape [3] does not fit its data"),
+            ({"shape": (2,), "parts": (((3,), (0,)),)}, "of the shape [2] does not fit its data"),
+        ],
+    )
+    def test_both_readers_refuse_a_corrupt_index(self, changes, words, tmp_path, monkeypatch):
         write(tmp_path / "model", {"x": np.ones(3)})
-        parse_index = checkpoint_reader.parse_index
+        parse_index = index.parse_index
 
-        def with_another_shape(content):
+        def changed(content):
             parsed = parse_index(content)
-            parsed.entries["x"] = parsed.entries["x"]._replace(shape=(1 << 32, 1 << 32))
+            parsed.entries["x"] = parsed.entries["x"]._replace(**changes)
             return parsed
 
-        monkeypatch.setattr(checkpoint_reader, "parse_index", with_another_shape)
-        assert "the tensor 'x' has 24 bytes, and its shape" in message_of(tmp_path / "model")
+        for module, opened in (
+            (checkpoint_reader, open_checkpoint),
+            (plain_reader, plain_reader.PlainCheckpoint),
+        ):
+            monkeypatch.setattr(module, "parse_index", changed)
+            with pytest.raises(CheckpointError) as caught:
+                opened(str(tmp_path / "model"))
+            assert words in str(caught.value)
 
 
 def test_the_session_uses_no_gpu():
