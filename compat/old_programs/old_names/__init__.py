@@ -11,12 +11,14 @@ that 1.15 had in modules that moved.
 In this package, only `patching.py` imports TensorFlow.
 """
 
+from __future__ import annotations
+
 import functools
 import glob
 import importlib.util
 import os
 import re
-from typing import NamedTuple, Optional
+from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from . import libraries, moved_names, parameters, table
 
@@ -38,24 +40,24 @@ class Fate(NamedTuple):
     advice: str
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """Who has the replacement: OURS, TENSORFLOWS (or a package's such as tf_slim), NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
 
     @property
-    def package(self):
+    def package(self) -> str:
         """The package that has the replacement: "legacy_opt", "tf", "tf_slim" or "tensorboard"."""
         return (self.now or "").partition(".")[0]
 
     @property
-    def is_here(self):
+    def is_here(self) -> bool:
         """Whether there is a replacement, and its package is installed."""
         return self.package in ("tf", "legacy_opt") or is_installed(self.package)
 
 
-def is_installed(package):
+def is_installed(package: str) -> bool:
     """Whether a package is installed, which has metadata beside it.
 
     A folder of that name beside the user's script is not: it must not be imported before the script
@@ -81,7 +83,7 @@ class Found(NamedTuple):
     fate: Fate
 
 
-def find(name):
+def find(name: str) -> Optional[Found]:
     """Looks up an old name in the table.
 
     Args:
@@ -112,7 +114,7 @@ def find(name):
     return None
 
 
-def _is_known(now):
+def _is_known(now: str) -> bool:
     """Whether TensorFlow 1.15 had a name, given its new name; True if nobody has recorded that."""
     home, _, last = now.rpartition(".")
     while home:
@@ -122,13 +124,13 @@ def _is_known(now):
     return True
 
 
-def is_of_library(name):
+def is_of_library(name: str) -> bool:
     """Returns whether a full dotted name is of a library in `libraries.py`, such as NumPy."""
     return name.partition(".")[0] in _ROOTS
 
 
 @functools.lru_cache(maxsize=None)
-def is_removed(name):
+def is_removed(name: str) -> bool:
     """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
 
     True for names of `libraries.py`; for all names of tf.contrib and for private names, even if
@@ -147,11 +149,11 @@ def is_removed(name):
     return is_contribs or entry.fate.now is None or _is_moved(entry)
 
 
-def _is_moved(found):
+def _is_moved(found: Found) -> bool:
     return found.name in MOVED or found.name not in FATES
 
 
-def is_put_back(name):
+def is_put_back(name: str) -> bool:
     """Returns whether `patch_tensorflow` provides a name of a removed module, by the table.
 
     Args:
@@ -165,7 +167,7 @@ def is_put_back(name):
     return is_removed_module and any(f"{each}.".startswith(start) for each in _PUT_BACK)
 
 
-def advice(name, is_missing=False):
+def advice(name: str, is_missing: bool = False) -> str:
     """Returns what to do about a name; "" if the table does not have it.
 
     If the package that the advice recommends is installed, the advice says so.
@@ -206,7 +208,7 @@ def public_name(name: str) -> str:
     return public if public in FATES or module in moved_names.MODULES else name
 
 
-def new_name(name, found):
+def new_name(name: str, found: Found) -> Optional[str]:
     """Returns what code can write for an old name (see `public_name`) with a `Found`, or None."""
     now, attribute = found.fate.now, name[len(found.name) :]
     now = now + attribute if now else moved_names.MODULES.get(name)
@@ -218,7 +220,7 @@ def new_name(name, found):
     return public if public in _OF_NEST else re.sub(r"^tf\.python\.", "tensorflow.python.", now)
 
 
-def is_added(old):
+def is_added(old: str) -> bool:
     """Returns whether `patch_tensorflow` adds a name of the table where TensorFlow lacks it."""
     fate = FATES[old]
     if not (fate.now and old.startswith("tf.")) or "(" in fate.now:  # an expression is no object
@@ -226,12 +228,12 @@ def is_added(old):
     return fate.is_here and (fate.kind == OURS or old in MOVED or is_of_contrib(old))
 
 
-def is_of_contrib(name):
+def is_of_contrib(name: str) -> bool:
     """Returns whether an old name is of tf.contrib or tf.examples, which TensorFlow 1 has."""
     return name.startswith(("tf.contrib.", "tf.examples."))
 
 
-def names_in(module):
+def names_in(module: str) -> List[str]:
     """Returns the names that `patch_tensorflow` adds to a module, without those of whole modules.
 
     Args:
@@ -242,7 +244,7 @@ def names_in(module):
     return [name for name in names if is_added(PUBLIC_NAMES.get(name, name))]
 
 
-def whole_module(module):
+def whole_module(module: str) -> Optional[str]:
     """Returns the name of the module that has the names of an old module now, or None."""
     moved_to = moved_names.MODULES.get(public_name(module))
     return moved_to if moved_to and Fate(moved_to, "").is_here else None
@@ -257,13 +259,13 @@ _PREFIXES = (  # applied in this order
 )
 
 
-def _fate(now, advice=""):
+def _fate(now: Optional[str], advice: str = "") -> Fate:
     """Returns a `Fate`; the default of `advice` is the advice on the module of `now`."""
     homes = (text for home, text in moved_names.ADVICE if f"{now}.".startswith(home + "."))
     return Fate(now, advice or next(homes, ""))
 
 
-def _fates(rows):
+def _fates(rows: Iterable[table.Row]) -> Dict[str, Fate]:
     return {
         old: _fate(row.now and f"{row.now}.{new}".replace("builtins.", ""), row.advice)
         for row in rows

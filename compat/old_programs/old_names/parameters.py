@@ -5,17 +5,21 @@ parameters that have another position now only by name. A test compares the para
 forwarded names with those of TensorFlow 1.15.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
-from typing import Any, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from . import table
 
+# A function that changes a function, and gets the number of its own parameters.
+_Change = Callable[[Callable[..., Any], int], Callable[..., Any]]
 ADVICE = "Its parameters have other names or another order: see its documentation."
 NAMES = table.rows("parameters.txt")
 _IMAGE = "tf.contrib.keras.preprocessing.image."
 # {function, method or class: the number of parameters that have their old positions}
-POSITIONS = {
+POSITIONS: Dict[str, int] = {
     "tf.contrib.eager.function": 3,
     "tf.contrib.keras.callbacks.TensorBoard": 2,
     "tf.contrib.keras.layers.ConvLSTM2D": 21,
@@ -51,14 +55,14 @@ def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
 
 
 @functools.lru_cache(maxsize=None)  # the same object each time
-def _variant(name, value, row, keys):
+def _variant(name: str, value: Any, row: Optional[str], keys: Tuple[str, ...]) -> Any:
     if row is not None:
         return _changed(value, {"__init__": functools.partial(_with_parameters, row)})
     changes = {key[len(name) + 1 :] or "__init__": functools.partial(_checked, key) for key in keys}
     return _changed(value, changes)
 
 
-def _changed(value, changes):
+def _changed(value: Any, changes: Mapping[str, _Change]) -> Any:
     """Returns a changed function, or a subclass with changed methods.
 
     Args:
@@ -73,7 +77,7 @@ def _changed(value, changes):
     return type(value)(value.__name__, (value,), names)
 
 
-def _with_parameters(row, function, own):
+def _with_parameters(row: str, function: Callable[..., Any], own: int) -> Callable[..., Any]:
     known = inspect.signature(function).parameters
     new_names = {name: name for name in list(known)[:own]}  # "" for one that must be None
     for word in row.split():
@@ -85,7 +89,7 @@ def _with_parameters(row, function, own):
     )
 
     @functools.wraps(function)
-    def forward(*args, **kwargs):
+    def forward(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         for old, value in given.items():
             if value is not None and not new_names[old]:
@@ -96,12 +100,12 @@ def _with_parameters(row, function, own):
     return forward
 
 
-def _checked(name, function, own):
+def _checked(name: str, function: Callable[..., Any], own: int) -> Callable[..., Any]:
     """Returns a function that takes the parameters after those in `POSITIONS` only by name."""
     count = POSITIONS[name]
 
     @functools.wraps(function)
-    def checked(*args, **kwargs):
+    def checked(*args: Any, **kwargs: Any) -> Any:
         if len(args) > own + count:
             raise TypeError(
                 f"{name} takes {count} arguments by position: pass the others by name, because "

@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from importlib.machinery import ModuleSpec
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import tensorflow as tf
 
@@ -24,13 +24,15 @@ from .. import old_names
 from . import module_attributes, moved_names, parameters
 
 _lock = threading.RLock()
-_patches = set()  # the active patches
-_names = {}  # the names that the patches put back: {old name: new name}
-_removals = []  # functions that undo the changes, to be called in reverse order
+_Place = Tuple[types.ModuleType, str]  # a module, and the name under which it is imported
+_patches: Set[Patch] = set()  # the active patches
+_names: Dict[str, str] = {}  # the names that the patches put back: {old name: new name}
+# Functions that undo the changes, to be called in reverse order.
+_removals: List[Callable[[], Any]] = []
 # The modules that patches have created, by the names under which they are imported. They stay in
 # this dict after the patch, because user code may use them.
-_stand_ins = {}
-_answering = set()  # the ids of TensorFlow's modules that answer to old names
+_stand_ins: Dict[str, types.ModuleType] = {}
+_answering: Set[int] = set()  # the ids of TensorFlow's modules that answer to old names
 
 # Old code must train as before. So these public names, whose objects differ from the originals on
 # purpose, are replaced by objects without the difference.
@@ -132,14 +134,14 @@ class Patch:
                 _answering.clear()
 
 
-def _accelerate_new_optimizers():
+def _accelerate_new_optimizers() -> None:
     base = tf.compat.v1.train.Optimizer
     original = base.__init__
     if hasattr(original, "before_patch"):
         return
 
     @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass of such a class
             with contextlib.suppress(TypeError):  # raised if the class has no native kernels
@@ -162,13 +164,15 @@ def _accelerate_new_optimizers():
                 setattr(tf.contrib.opt, name, cls)
 
 
-def _put_all():
+def _put_all() -> None:
     """Creates the modules that TensorFlow lacks, and lets modules answer to the old names."""
     has_contrib = versions.has_contrib()  # and tf.examples
     names = {
         name: fate.now
         for name, fate in old_names.FATES.items()
-        if old_names.is_added(name) and not (has_contrib and old_names.is_of_contrib(name))
+        if fate.now
+        and old_names.is_added(name)
+        and not (has_contrib and old_names.is_of_contrib(name))
     }
     private = [name for name, public in old_names.PUBLIC_NAMES.items() if public in names]
     homes = [name.rpartition(".")[0] for name in (*names, *private)]
@@ -188,7 +192,7 @@ def _put_all():
                 _let_answer(module, path)
 
 
-def _put_removed_modules():
+def _put_removed_modules() -> None:
     for home, path, name, origin, stand_in in versions.removed_modules():
         full_name = stand_in.__name__
         _register(path, home)
@@ -203,7 +207,7 @@ def _put_removed_modules():
         _names["tf" + full_name[len("tensorflow") :]] = origin
 
 
-def _modules_called(home, roots):
+def _modules_called(home: str, roots: List[_Place]) -> List[_Place]:
     """Returns the modules to which an old name of a module refers, and creates missing ones.
 
     Existing modules are registered in sys.modules, too; otherwise `import` would load a second
@@ -227,7 +231,7 @@ def _modules_called(home, roots):
     return roots
 
 
-def _child(module, path, name):
+def _child(module: types.ModuleType, path: str, name: str) -> types.ModuleType:
     """Returns a submodule, which is created if it is missing."""
     full_name = f"{path}.{name}"
     child = _stand_ins.get(full_name)
@@ -244,7 +248,7 @@ def _child(module, path, name):
     return child
 
 
-def _new_module(name):
+def _new_module(name: str) -> types.ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     module = _stand_ins[name] = types.ModuleType(
@@ -258,13 +262,13 @@ def _new_module(name):
     return module
 
 
-def _register(name, module):
+def _register(name: str, module: types.ModuleType) -> None:
     if name not in sys.modules:
         sys.modules[name] = module
         _removals.append(functools.partial(sys.modules.pop, name, None))
 
 
-def _let_answer(module, path):
+def _let_answer(module: types.ModuleType, path: str) -> None:
     """Lets a module of TensorFlow answer to the old names that it lacks, until the patch ends.
 
     `dir` does not list them: programs walk through the classes of `dir(tf.train)`, and expect
@@ -278,7 +282,7 @@ def _let_answer(module, path):
     if path in _stand_ins or id(module) in _answering:
         return
 
-    def find(name, as_before):
+    def find(name: str, as_before: module_attributes.Lookup) -> Any:
         full_name = f"{path}.{name}"
         is_old = full_name in _stand_ins or old_names.public_name(full_name) in _names
         return found(path, name) if is_old else as_before(name)
@@ -287,7 +291,7 @@ def _let_answer(module, path):
     _removals.append(module_attributes.intercept(module, find))
 
 
-def found(module, name):
+def found(module: str, name: str) -> Any:
     """Returns the object of an old name, from the table.
 
     Args:
@@ -314,13 +318,13 @@ def found(module, name):
 
 
 # New modules that are modules of Keras 2, wherever it is installed.
-_OF_KERAS = {
+_OF_KERAS: Dict[str, Callable[[], types.ModuleType]] = {
     moved_names.KERAS: versions.keras_1,
     moved_names.KERAS_OPTIMIZERS: versions.keras_optimizers_1,
 }
 
 
-def _value(name):
+def _value(name: Optional[str]) -> Any:
     """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
         return _AS_ORIGINALLY.get(name)
@@ -344,7 +348,7 @@ def _value(name):
     return value
 
 
-def _names_of(module):
+def _names_of(module: types.ModuleType) -> List[str]:
     """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
     full_names = [name for name in _stand_ins if name.rpartition(".")[0] == module.__name__]
     full_names += old_names.names_in(module.__name__)
@@ -359,7 +363,7 @@ def _names_of(module):
     return sorted({*vars(module), *(name for name in names if _has(module, name))})
 
 
-def _has(module, name):
+def _has(module: types.ModuleType, name: str) -> bool:
     try:
         return hasattr(module, name)
     except ImportError:  # the name is there, but needs a package that is missing
@@ -385,13 +389,13 @@ class _MovedModules(importlib.abc.Loader):
                 module = importlib.import_module(f"{home.__name__}.{last}")
         return ModuleSpec(name, cls(module)) if isinstance(module, types.ModuleType) else None
 
-    def __init__(self, module: types.ModuleType):
+    def __init__(self, module: types.ModuleType) -> None:
         self._module = module
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Lets Python create an empty module, which `exec_module` replaces."""
 
-    def exec_module(self, module: types.ModuleType):
+    def exec_module(self, module: types.ModuleType) -> None:
         """Puts the module that lives elsewhere in the place of the empty one."""
         sys.modules[module.__name__] = self._module
         _removals.append(functools.partial(sys.modules.pop, module.__name__, None))

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 def rows(file: str) -> List[Row]:
     """Returns the rows of a file."""
-    found = []
+    found: List[Row] = []
     for line in (FOLDER / file).read_text(encoding="utf-8").splitlines():
         if line.startswith(" "):
             found[-1].names.extend(line.split())

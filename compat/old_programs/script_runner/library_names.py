@@ -1,12 +1,16 @@
 """Gives the user's modules the names that NumPy, SciPy and Python have removed."""
 
+from __future__ import annotations
+
 import builtins
 import functools
 import importlib
 import platform
 import re
 import sys
+import types
 import warnings
+from typing import Any, Optional, Set
 
 from .. import old_names
 from ..old_names import libraries, module_attributes
@@ -23,40 +27,41 @@ _CHANGES = {
     "max_iter.",
 }
 _HOMES = {name.rpartition(".")[0] for name in old_names.LIBRARIES}
-_changed = set()  # the names of modules that have a `__getattr__` of this file
-_said = set()  # the names that have been given back
+_changed: Set[str] = set()  # the names of modules that have a `__getattr__` of this file
+_said: Set[str] = set()  # the names that have been given back
 
 
-def way_out(error):
+def way_out(error: BaseException) -> str:
     """Returns a line of advice if an error may come from a change of a library, or ""."""
     found = (advice for text, advice in _CHANGES.items() if re.search(text, str(error)))
     return next(found, "") if isinstance(error, (TypeError, ValueError)) else ""
 
 
-def import_with_names(following, name, globals=None, locals=None, fromlist=()):
+def import_with_names(following: user_imports.Import, request: user_imports.Request) -> Any:
     """Imports a module; then a library has its old names again, until the process ends.
 
     Installed packages do not see the names. See `user_imports.add_hook`.
     """
-    if not old_names.is_of_library(name):
-        return following(name, globals, locals, fromlist)
+    if not old_names.is_of_library(request.name):
+        return following(request)
     try:
-        module = following(name, globals, locals, fromlist)
+        module = following(request)
     except ImportError:
-        moved_to = libraries.MODULES.get(name)
-        if moved_to not in sys.modules:
+        moved_to = libraries.MODULES.get(request.name)
+        if moved_to is None or moved_to not in sys.modules:
             raise
-        if fromlist:
-            _say(name, moved_to)
-            return following(moved_to, globals, locals, fromlist)
-        module = following(name.partition(".")[0], globals, locals)  # its attributes are below
+        if request.fromlist:
+            _say(request.name, moved_to)
+            return following(request._replace(name=moved_to))
+        root = request.name.partition(".")[0]
+        module = following(request._replace(name=root))  # its attributes are below
     for home in _HOMES.difference(_changed).intersection(sys.modules):
         _changed.add(home)
         module_attributes.intercept(sys.modules[home], functools.partial(_given_back, home))
     return module
 
 
-def _given_back(home, name, as_before):
+def _given_back(home: str, name: str, as_before: module_attributes.Lookup) -> Any:
     """Returns an attribute of a library, or gives it back if the library lacks it."""
     full_name = f"{home}.{name}"
     fate = old_names.LIBRARIES.get(full_name)
@@ -71,19 +76,19 @@ def _given_back(home, name, as_before):
         return _value(fate.now) if fate.now else libraries.GIVEN_BACK[full_name]
 
 
-def _value(name):
+def _value(name: str) -> Any:
     home, _, last = name.rpartition(".")
     if not home:
         return getattr(builtins, name, None) or importlib.import_module(name)
     return getattr(importlib.import_module(home), last)
 
 
-def _users_frame():
+def _users_frame() -> Optional[types.FrameType]:
     # Not through TensorFlow, which must not see the names, either.
     return user_imports.users_frame(user_imports.THROUGH_IMPORTS)
 
 
-def _say(name, now):
+def _say(name: str, now: Optional[str]) -> None:
     if name in _said:
         return
     _said.add(name)

@@ -1,13 +1,17 @@
 """Error messages for the use of names that neither TensorFlow nor legacy_opt has."""
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
 import types
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from .. import old_names
 from ..old_names import module_attributes
 from ..source_analysis import missing_names
+from ..source_analysis.missing_names import Missing
 from . import user_imports
 
 _OPERATORS = """
@@ -15,53 +19,57 @@ abs add and bool call contains delitem enter eq float floordiv ge getitem gt has
 instancecheck int invert iter le len lt mod mro_entries mul ne neg next or pow radd reduce_ex rmul
 rsub rtruediv setattr setitem sub subclasscheck truediv
 """
+_Uses = Dict[str, Tuple[str, List[Missing]]]  # {name: (full name, uses)}
 _GENERATED = "__autograph_generated_file"  # in the names of files that AutoGraph generates
 
 
 class _StandIn:
     """Takes the place of a missing name that a module imports; each use of it raises an error."""
 
-    def __init__(self, use):
-        vars(self)["_use"] = use  # the import, a `missing_names.Missing`
+    _use: Missing
 
-    def __getattr__(self, name):
+    def __init__(self, use: Missing) -> None:
+        vars(self)["_use"] = use  # the import
+
+    def __getattr__(self, name: str) -> _StandIn:
         if self._use is _use_at(sys._getframe(1), [self._use]):
             return self  # `import tensorflow.missing.module as m` looks up `module`, too
         raise AttributeError(self._use.text)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self._use.text}>"  # in the errors of functions that get this object
 
-    def _raise(self, *args, **kwargs):
+    def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AttributeError(self._use.text)
 
     vars().update(dict.fromkeys((f"__{name}__" for name in _OPERATORS.split()), _raise))
 
 
-def install(missing, tensorflow):
+def install(missing: List[Missing], tensorflow: types.ModuleType) -> None:
     """Replaces Python's errors for missing names by messages with file, line and advice.
 
     If a module imports a missing name, the error is raised when the name is used. The replacement
     lasts as long as the process. Installed packages keep Python's own errors.
 
     Args:
-      missing: a list of `missing_names.Missing`.
+      missing: the uses of missing names.
       tensorflow: the module that the script's `import tensorflow` returns.
     """
-    missing_in = {}  # {module: {name: (full name, list of `Missing`)}}
+    missing_in: Dict[Any, _Uses] = {}  # {module: its missing names}
     for each in missing:
         if old_names.is_of_library(each.full_name):
             continue  # Python's own error says enough
         module, full_name = missing_names.look_up(each.full_name, tensorflow)
-        names = missing_in.setdefault(_plain(module), {})
-        names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)
+        if full_name is not None:
+            names = missing_in.setdefault(_plain(module), {})
+            names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)
     for module, names in missing_in.items():
         _explain_missing_attributes(module, names)
     if missing:
         user_imports.add_hook(functools.partial(_import, missing))
 
 
-def _plain(module):
+def _plain(module: Any) -> Any:
     """Returns the module that TensorFlow's module wrapper contains, or the module itself."""
     from legacy_opt import versions  # not above: `legacy-opt doctor` imports this file without TF
 
@@ -71,7 +79,7 @@ def _plain(module):
         return module
 
 
-def _explain_missing_attributes(module, names):
+def _explain_missing_attributes(module: Any, names: _Uses) -> None:
     """Gives a module a `__getattr__` whose error explains each missing name.
 
     Args:
@@ -79,7 +87,7 @@ def _explain_missing_attributes(module, names):
       names: a dict from each missing name to a pair: its full name, and a list of `Missing`.
     """
 
-    def find(name, as_before):
+    def find(name: str, as_before: module_attributes.Lookup) -> Any:
         frame = user_imports.users_frame() if name in names else None
         if frame is None:
             return as_before(name)
@@ -99,49 +107,56 @@ def _explain_missing_attributes(module, names):
         )
 
 
-def _import(missing, following, name, globals=None, locals=None, fromlist=()):
+def _import(
+    missing: List[Missing], following: user_imports.Import, request: user_imports.Request
+) -> Any:
     """Imports a module: with stand-ins for missing names, and errors that explain them."""
+    frame = user_imports.users_frame()
+    if frame is None:
+        return following(request)
+    name, fromlist = request.name, request.fromlist or ()
     is_library = old_names.is_of_library(name)
     uses = _uses_of(missing, name)
-    is_put_off = _import_at(user_imports.users_frame(), uses) is not None
+    is_put_off = _import_at(frame, uses) is not None
     try:
-        module = following(name, globals, locals, fromlist)
+        module = following(request)
     except ImportError as error:
         if is_put_off:
-            parent = name.rpartition(".")[0]  # its modules that exist are imported
-            module = None if fromlist else _import(missing, following, parent, globals, locals)
+            # The modules of the name that exist are imported.
+            parent = request._replace(name=name.rpartition(".")[0])
+            module = None if fromlist else _import(missing, following, parent)
         elif is_library or not uses:
             raise
         else:
-            raise type(error)(
-                _message(user_imports.users_frame(), name, uses), name=error.name
-            ) from None
+            raise type(error)(_message(frame, name, uses), name=error.name) from None
     if is_put_off:
-        return _imported(module, name, fromlist, uses) if fromlist else module
-    for each in () if is_library else fromlist or ():
+        return _imported(frame, module, name, fromlist, uses) if fromlist else module
+    for each in () if is_library else fromlist:
         full_name = f"{name}.{each}"
         uses = _uses_of(missing, full_name)
         if uses and not hasattr(module, each):
-            raise ImportError(_message(user_imports.users_frame(), full_name, uses), name=name)
+            raise ImportError(_message(frame, full_name, uses), name=name)
     return module
 
 
-def _imported(module, name, fromlist, missing):
+def _imported(
+    frame: types.FrameType, module: Any, name: str, fromlist: Sequence[str], missing: List[Missing]
+) -> types.SimpleNamespace:
     """Returns an object with what `from … import` binds: objects of a module or None; stand-ins."""
     found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
     for each in set(fromlist).difference(found):
-        use = _import_at(user_imports.users_frame(), _uses_of(missing, f"{name}.{each}"))
+        use = _import_at(frame, _uses_of(missing, f"{name}.{each}"))
         if use:
             found[each] = _StandIn(use)
     return types.SimpleNamespace(**found)
 
 
-def _uses_of(missing, name):
+def _uses_of(missing: List[Missing], name: str) -> List[Missing]:
     """Returns the uses of a name, or of names in the module with this name."""
     return [each for each in missing if (each.full_name + ".").startswith(name + ".")]
 
 
-def _message(frame, full_name, uses):
+def _message(frame: types.FrameType, full_name: str, uses: List[Missing]) -> str:
     """Returns the message for the use of a missing name in a frame.
 
     Args:
@@ -154,7 +169,7 @@ def _message(frame, full_name, uses):
     return (use or missing_names.missing_at(full_name, file, line)).text
 
 
-def _use_at(frame, uses):
+def _use_at(frame: types.FrameType, uses: List[Missing]) -> Optional[Missing]:
     """Returns the first of some uses that is in the line which a frame executes, or None."""
     file, line = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
     for each in uses:
@@ -163,7 +178,7 @@ def _use_at(frame, uses):
     return None
 
 
-def _import_at(frame, uses):
+def _import_at(frame: types.FrameType, uses: List[Missing]) -> Optional[Missing]:
     """Returns the import that a module executes in a frame, or None; see `_use_at`."""
-    is_of_module = frame is not None and frame.f_code.co_name == "<module>"
+    is_of_module = frame.f_code.co_name == "<module>"
     return _use_at(frame, [each for each in uses if each.is_import]) if is_of_module else None

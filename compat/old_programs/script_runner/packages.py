@@ -1,10 +1,13 @@
 """Installed packages that need TensorFlow 1's names: `legacy-opt run --package`."""
 
+from __future__ import annotations
+
 import pkgutil
 import re
 import sys
 import traceback
 from importlib import machinery
+from typing import List, Optional, Set
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -24,7 +27,7 @@ _MISSING = (
 )
 
 
-def include(name):
+def include(name: str) -> None:
     """Makes TensorFlow 1's names available to an installed package or single-file module.
 
     Args:
@@ -37,14 +40,14 @@ def include(name):
         script_modules.include(path)
 
 
-def _paths(name):
+def _paths(name: str) -> List[str]:
     """Returns the folders of an installed package, or the file of a module."""
     is_top_level = name and "." not in name
     spec = machinery.PathFinder.find_spec(name, sys.path) if is_top_level else None
     if spec is None:
         hint = did_you_mean(name.partition(".")[0], (each.name for each in pkgutil.iter_modules()))
         raise ImportError(f"--package: no package {name!r} is installed.{hint}")
-    paths = list(spec.submodule_search_locations or [spec.origin])
+    paths = list(spec.submodule_search_locations or [str(spec.origin)])
     if name in _MODERN or any(map(script_modules.is_standard, paths)):
         raise ImportError(
             f"--package: {name!r} is part of Python, TensorFlow or legacy_opt. Name a package that "
@@ -53,7 +56,7 @@ def _paths(name):
     return paths
 
 
-def package_to_include(error):
+def package_to_include(error: Optional[BaseException]) -> Optional[str]:
     """Returns the name of the installed package that `include` needs to avoid an error, or None.
 
     Args:
@@ -63,7 +66,7 @@ def package_to_include(error):
 
     if versions.speaks_v1():
         return None
-    seen = set()
+    seen: Set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         if isinstance(error, (AttributeError, ImportError)):
@@ -74,7 +77,7 @@ def package_to_include(error):
     return None
 
 
-def _package_of(error):
+def _package_of(error: BaseException) -> Optional[str]:
     """Returns the name of the installed package whose code raised an error, or None."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     through = user_imports.THROUGH_TENSORFLOW
@@ -89,7 +92,7 @@ def _package_of(error):
     return name
 
 
-def _is_of_tensorflow_1(message):
+def _is_of_tensorflow_1(message: str) -> bool:
     """Returns whether the message of an error says that a name of TensorFlow 1 is missing."""
     import tensorflow as tf
 

@@ -1,5 +1,7 @@
 """Runs a script as `__main__`, with tf.compat.v1 imported as tensorflow."""
 
+from __future__ import annotations
+
 import builtins
 import functools
 import importlib
@@ -9,6 +11,7 @@ import runpy
 import sys
 import types
 from importlib.machinery import SourceFileLoader
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 from ... import special_files
 from ..old_names import module_attributes
@@ -18,7 +21,7 @@ from . import library_names, missing_errors, packages, user_imports
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
-def prepare(native=False):
+def prepare(native: bool = False) -> types.ModuleType:
     """Sets up TensorFlow 1's names and behaviour for the script's modules.
 
     Args:
@@ -53,7 +56,7 @@ def prepare(native=False):
 
 
 @functools.lru_cache(maxsize=None)  # says it once
-def _say_that_remapping_is_off():
+def _say_that_remapping_is_off() -> None:
     text = (
         "this TensorFlow crashes on layer normalization written by hand, so Sessions run without "
         "Grappler's remapping. Kernels are not fused, and last bits may change (`legacy-opt docs "
@@ -62,7 +65,7 @@ def _say_that_remapping_is_off():
     print(f"legacy-opt run: {text}", file=sys.stderr)
 
 
-def path_of_script(path):
+def path_of_script(path: str) -> str:
     """Returns the path of a script after checking that it is a readable regular file."""
     special_files.refuse(path)
     if not os.path.exists(path):
@@ -73,7 +76,7 @@ def path_of_script(path):
     return path
 
 
-def module_called(name):
+def module_called(name: str) -> Tuple[str, str]:
     """Returns the path and the full name of a module; for a package, of its module `__main__`."""
     for each in (name + ".__main__", name):
         path = script_modules.file_of(each, sys.path)
@@ -82,28 +85,28 @@ def module_called(name):
     raise ImportError(f"There is no module named {name!r}.")
 
 
-def _import(v1, following, name, globals=None, locals=None, fromlist=()):
+def _import(v1: Any, following: user_imports.Import, request: user_imports.Request) -> Any:
     """Imports `tf.compat.v1` as `tensorflow`; see `user_imports.add_hook`."""
-    root, *path = name.split(".")
+    root, *path = request.name.split(".")
     if root == "tensorflow":
         module = _module(v1, path)
-        if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
-            return module if fromlist else v1
-        if not (fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, tensorflow.python
-            following(name, globals, locals, fromlist)
+        if module and all(each == "*" or hasattr(module, each) for each in request.fromlist or ()):
+            return module if request.fromlist else v1
+        if not (request.fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, python
+            following(request)
             setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
             return v1
-    return following(name, globals, locals, fromlist)
+    return following(request)
 
 
-def _module(v1, path):
+def _module(v1: Any, path: List[str]) -> Optional[types.ModuleType]:
     """Returns the submodule of `tf.compat.v1` at a path of names, or None."""
     for name in path:
         v1 = getattr(v1, name, None)
     return v1 if isinstance(v1, types.ModuleType) else None
 
 
-def run_file(path):
+def run_file(path: str) -> None:
     """Runs a file as the module `__main__`."""
     if sys.version_info >= (3, 9):  # from 3.9 on, `python script.py` makes the path absolute, too
         path = os.path.abspath(path)
@@ -116,12 +119,12 @@ def run_file(path):
     exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(module))
 
 
-def run_module(name):
+def run_module(name: str) -> None:
     """Runs a module as `__main__`."""
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def outcome(start):
+def outcome(start: Callable[[], Any]) -> int:
     """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
 
     If `packages.include` would avoid the exception, a line says so. A SystemExit is raised again.
@@ -147,7 +150,7 @@ def outcome(start):
     return 0
 
 
-def _hide_our_frames(error, seen):
+def _hide_our_frames(error: Optional[BaseException], seen: Set[int]) -> None:
     """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
 
     Args:

@@ -1,8 +1,12 @@
 """What the modules of users get when they import TensorFlow and libraries."""
 
+from __future__ import annotations
+
 import builtins
 import functools
 import sys
+import types
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import old_names
 from ..source_analysis import script_modules
@@ -11,15 +15,26 @@ THROUGH_IMPORTS = ("importlib", "legacy_opt")
 THROUGH_TENSORFLOW = (*THROUGH_IMPORTS, "tensorflow", "tensorflow_core")
 
 
-def add_hook(hook):
+class Request(NamedTuple):
+    """What an `import` asks for: the first four arguments of `__import__`."""
+
+    name: str
+    globals: Optional[Mapping[str, Any]]
+    locals: Optional[Mapping[str, Any]]
+    fromlist: Optional[Sequence[str]]
+
+
+Import = Callable[[Request], Any]  # returns the module
+
+
+def add_hook(hook: Callable[[Import, Request], Any]) -> None:
     """Lets a function handle the imports of TensorFlow and of libraries such as NumPy.
 
     Installed packages import as usual. A hook that is added later is called earlier. Hooks last
     until the process ends.
 
     Args:
-      hook: a function that returns the module. It gets the next hook, or Python's `__import__`, and
-        the first four parameters of `__import__`.
+      hook: a function that returns the module. Its first argument is the next hook, or imports.
     """
     if not isinstance(builtins.__import__, _Importer):
         builtins.__import__ = _Importer(builtins.__import__)
@@ -29,17 +44,20 @@ def add_hook(hook):
 class _Importer:
     """Replaces `builtins.__import__`."""
 
-    def __init__(self, original):
-        self._original = self.first = original
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self._original = original
+        self.first: Import = lambda request: original(*request)
 
-    def __call__(self, name, globals=None, locals=None, fromlist=(), level=0):
+    def __call__(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
         is_known = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
         if is_known and not level and is_users_own(globals or {}):
-            return self.first(name, globals, locals, fromlist)
+            return self.first(Request(name, globals, locals, fromlist))
         return self._original(name, globals, locals, fromlist, level)
 
 
-def is_users_own(names):
+def is_users_own(names: Mapping[str, Any]) -> bool:
     """Returns whether a module is user code.
 
     Modules of the standard library, of installed packages and of legacy_opt are not user code.
@@ -52,7 +70,7 @@ def is_users_own(names):
     return "__file__" not in names or script_modules.is_local(names["__file__"])
 
 
-def users_frame(through=THROUGH_TENSORFLOW):
+def users_frame(through: Tuple[str, ...] = THROUGH_TENSORFLOW) -> Optional[types.FrameType]:
     """Returns the frame of the user code that imports or looks up a name; None for other code.
 
     Args:
@@ -64,6 +82,6 @@ def users_frame(through=THROUGH_TENSORFLOW):
     return frame if frame is not None and is_users_own(frame.f_globals) else None
 
 
-def package_of(frame):
+def package_of(frame: types.FrameType) -> str:
     """Returns the name of the top-level package whose code a frame runs."""
     return str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -3,12 +3,14 @@
 A `Verdict` says whether a class can stay, must be changed or needs manual work.
 """
 
+from __future__ import annotations
+
 import ast
-from typing import NamedTuple, Set
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Set, Tuple
 
 from . import name_verdicts
 from .name_verdicts import CHANGE, KERAS_1, KERAS_LEGACY, MANUAL, STAYS, WRITE_A_RULE, Verdict
-from .scopes import text_of
+from .scopes import Definition, Meaning, NameResolver, Scope, text_of
 
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
 _RESOURCE = {"_resource_apply_dense", "_resource_apply_sparse"}
@@ -23,17 +25,13 @@ _UNKNOWN_BASE = Verdict(
 
 
 class Classes:
-    """The optimizer classes that the audited files define.
+    """The optimizer classes that the audited files define."""
 
-    Args:
-      names: the `NameResolver` of the audited files.
-    """
-
-    def __init__(self, names):
+    def __init__(self, names: NameResolver) -> None:
         self._names = names
-        self._ancestries = {}  # (module, class): `_Ancestry` or None
+        self._ancestries: Dict[Tuple[Any, ast.AST], Optional[_Ancestry]] = {}
 
-    def verdict(self, definition):
+    def verdict(self, definition: Definition) -> Optional[Verdict]:
         """Returns the `Verdict` on a class, or None if the class does not extend an optimizer."""
         ancestry = self._ancestry(definition)
         if ancestry is None:
@@ -47,7 +45,7 @@ class Classes:
             return Verdict(CHANGE, shown_name, replacement, advice)
         return _judge(ancestry)._replace(name=shown_name)
 
-    def verdict_on_unrelated_class(self, definition):
+    def verdict_on_unrelated_class(self, definition: Definition) -> Optional[Verdict]:
         """Judges a class by its name if it does not extend an optimizer.
 
         Returns a `Verdict` or None.
@@ -57,7 +55,7 @@ class Classes:
             return None
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
-    def class_of_legacy_opt(self, definition):
+    def class_of_legacy_opt(self, definition: Definition) -> Optional[str]:
         """Returns the class of legacy_opt that is the base or the replacement of `definition`.
 
         Returns:
@@ -78,19 +76,20 @@ class Classes:
             return None
         return ancestry.root.instead or root
 
-    def optimizer_base(self, definition):
+    def optimizer_base(self, definition: Definition) -> ast.expr:
         """Returns the expression of the base class that makes a class an optimizer."""
         return self._ancestry(definition).expression
 
-    def _ancestry(self, definition):
+    def _ancestry(self, definition: Definition) -> Optional[_Ancestry]:
         key = definition.module, definition.node
         if key not in self._ancestries:
             self._ancestries[key] = None  # in case classes extend each other in a circle
             self._ancestries[key] = self._find_ancestry(definition)
         return self._ancestries[key]
 
-    def _find_ancestry(self, definition):
-        outer, node = definition.scope.parent, definition.node
+    def _find_ancestry(self, definition: Definition) -> Optional[_Ancestry]:
+        outer = definition.scope.parent or definition.module.scope
+        node = definition.node
         methods = _method_names(node)
         for expression in node.bases:
             for base in self._names.resolve(expression, outer):
@@ -103,7 +102,7 @@ class Classes:
                 return _Ancestry(expression, _UNKNOWN_BASE, methods, "")
         return None
 
-    def guess(self, base, scope, is_likely=False):
+    def guess(self, base: ast.expr, scope: Scope, is_likely: bool = False) -> Optional[Verdict]:
         """Returns a `Verdict` if a base class that is known only at run time may be an optimizer.
 
         Args:
@@ -117,7 +116,9 @@ class Classes:
         is_likely = is_likely or any("optimizer" in word.lower() for word in _words(base))
         return _UNKNOWN_BASE if is_likely else None
 
-    def _ancestry_through(self, base, expression, methods):
+    def _ancestry_through(
+        self, base: Meaning, expression: ast.expr, methods: Set[str]
+    ) -> Optional[_Ancestry]:
         """Returns the `_Ancestry` of a class, or None if `base` is not an optimizer.
 
         Args:
@@ -127,7 +128,7 @@ class Classes:
         """
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
-        elif not isinstance(getattr(base, "node", None), ast.ClassDef):
+        elif not (isinstance(base, Definition) and isinstance(base.node, ast.ClassDef)):
             return None
         elif self._ancestry(base) is not None:
             ancestry = self._ancestry(base)
@@ -137,7 +138,7 @@ class Classes:
             base = base.full_name
         return None if root is None else _Ancestry(expression, root, methods, base)
 
-    def _is_known_at_run_time_only(self, expression, scope):
+    def _is_known_at_run_time_only(self, expression: ast.expr, scope: Scope) -> bool:
         """Returns whether a base class is known only at run time, such as the result of a call."""
         if self._names.resolve(expression, scope):
             return False
@@ -168,14 +169,14 @@ class _Ancestry(NamedTuple):
     base: str
 
 
-def _method_names(node):
+def _method_names(node: ast.AST) -> Set[str]:
     names = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
     aliases = [each for each in node.body if isinstance(each, ast.Assign)]
     targets = (target for each in aliases for target in each.targets)
     return names | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def _words(expression):
+def _words(expression: ast.expr) -> Iterator[str]:
     """Yields the names and strings in an expression."""
     for node in ast.walk(expression):
         word = getattr(node, "attr", getattr(node, "id", text_of(node)))
@@ -183,7 +184,7 @@ def _words(expression):
             yield word
 
 
-def _judge(ancestry):
+def _judge(ancestry: _Ancestry) -> Verdict:
     root, methods = ancestry.root, ancestry.methods
     if root.status == MANUAL:
         return root
@@ -216,7 +217,7 @@ def _judge(ancestry):
     return Verdict(status, root.name, root.instead, advice)
 
 
-def _judge_keras(ancestry):
+def _judge_keras(ancestry: _Ancestry) -> Verdict:
     if "get_updates" in ancestry.methods and not ancestry.methods & _RESOURCE:
         return Verdict(MANUAL, ancestry.root.name, None, KERAS_1)
     if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:

@@ -8,11 +8,13 @@ originals' decay after the gradients (`races`).
 from __future__ import annotations
 
 import ast
+from typing import Iterable, Iterator, Tuple
 
 from . import name_verdicts
+from .class_verdicts import Classes
 from .instances import Instances, argument
 from .name_verdicts import CHANGE, DECAY_RACE, WITH_DECAY, Verdict
-from .scopes import NameResolver
+from .scopes import Module, NameResolver, Scope
 from .uses_of_missing_names import MissingUses
 
 _POSITION = 8  # of decay_var_list among the arguments of `minimize`
@@ -24,33 +26,27 @@ _ADVICE = (
 )
 
 
-def verdicts(call, scope, names, classes):
+def verdicts(
+    call: ast.Call, scope: Scope, names: NameResolver, classes: Classes
+) -> Iterator[Tuple[ast.expr, Verdict]]:
     """Yields a pair of the expression of a call's `decay_var_list`, and a `Verdict`.
 
     Yields nothing for all other calls.
-
-    Args:
-      call: the expression.
-      scope: the `Scope` of the expression.
-      names: the `NameResolver` of the audited code.
-      classes: the `Classes` of the audited code.
     """
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
         return
     chosen = argument(call, _POSITION, "decay_var_list")
-    name = chosen and Instances(names, classes, WITH_DECAY).first_class(call.func.value, scope)
+    if chosen is None:
+        return
+    name = Instances(names, classes, WITH_DECAY).first_class(call.func.value, scope)
     if name:
         yield chosen, Verdict(CHANGE, name, None, _ADVICE)
 
 
-def races(modules):
-    """Yields (path, line) of each use of an original whose decay races with the gradients.
+def races(modules: Iterable[Module]) -> Iterator[Tuple[str, int]]:
+    """Yields (path, line) of each use of an original whose decay races with the gradients."""
 
-    Args:
-      modules: a list of `scopes.Module`.
-    """
-
-    def is_original(name):
+    def is_original(name: str) -> bool:
         verdict = name_verdicts.verdict(name)
         return verdict is not None and verdict.advice == DECAY_RACE
 

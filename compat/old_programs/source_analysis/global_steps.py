@@ -17,15 +17,18 @@ computes bias corrections from the step and returns `tf.group(*updates, step.ass
 from __future__ import annotations
 
 import ast
+from typing import Any, Iterable, Iterator, List, Set, Tuple
 
+from .class_verdicts import Classes
 from .instances import Instances, argument
 from .name_verdicts import CHANGE, Verdict, is_tensorflow
-from .scopes import NameResolver, alternatives, last_name
+from .scopes import Module, NameResolver, Scope, alternatives, last_name
 
 RACE = (
     "Nothing orders this increment of the global step after the values that are computed from the "
     'step, so two runs may differ (`legacy-opt docs weight_decay`, "BERT\'s schedule").'
 )
+_Applied = Tuple[ast.Call, str, ast.expr]  # a call, the class of the optimizer, and the step
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
 _CASTS = ("cast", "to_float", "to_double")
 _STEP_FUNCTIONS = ("get_global_step", "get_or_create_global_step", "create_global_step")
@@ -36,16 +39,13 @@ _ADVICE = (
 )
 
 
-def verdicts(module, names, classes):
+def verdicts(
+    module: Module, names: NameResolver, classes: Classes
+) -> Iterator[Tuple[ast.Call, Verdict]]:
     """Yields a pair (node, `Verdict`) for each call that increments a global step in a race.
 
     Also for each call that increments a global step a second time. This call and the call that
     passes the global step to the optimizer must be in the same function, or both at module level.
-
-    Args:
-      module: a `Module`.
-      names: the `NameResolver` of the audited code.
-      classes: the `Classes` of the audited code.
     """
     for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
@@ -59,15 +59,12 @@ def verdicts(module, names, classes):
         yield call, Verdict(CHANGE, "global_step", None, RACE)
 
 
-def races(modules):
+def races(modules: Iterable[Module]) -> Iterator[Tuple[str, int]]:
     """Yields (path, line) of each increment of a global step in a race with what reads the step.
 
     The increment is an argument of `tf.group`, or in a method `apply_gradients`. In the same
     function, a learning rate is computed from the same step, or, in such a method, the step is
     cast. No control dependency orders the increment after this computation.
-
-    Args:
-      modules: a list of `Module`.
     """
     modules = list(modules)
     names = NameResolver(modules)
@@ -76,7 +73,7 @@ def races(modules):
             yield module.source.place(call.lineno)
 
 
-def _racing_increments(module, names):
+def _racing_increments(module: Module, names: NameResolver) -> Iterator[ast.Call]:
     for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
         calls, increments = steps.calls_and_increments(nodes)
@@ -90,24 +87,26 @@ def _racing_increments(module, names):
                 yield call
 
 
-def _arguments_of(call, functions):
+def _arguments_of(call: ast.Call, functions: Tuple[str, ...]) -> List[ast.expr]:
     """Returns all arguments of a call, one of which is the global step; [] of other functions."""
     is_wanted = last_name(call.func).endswith(functions)
     return call.args + [each.value for each in call.keywords] if is_wanted else []
 
 
-def _orders(node):
+def _orders(node: ast.AST) -> bool:
     """Returns whether a node is `with tf.control_dependencies(…)`."""
     items = node.items if isinstance(node, ast.With) else []
     calls = [each.context_expr for each in items if isinstance(each.context_expr, ast.Call)]
     return any(last_name(call.func) == "control_dependencies" for call in calls)
 
 
-def _within(nodes):
+def _within(nodes: Iterable[ast.AST]) -> Set[ast.AST]:
     return {inner for node in nodes for inner in ast.walk(node)}
 
 
-def _counted_twice(call, step, applied, steps, module):
+def _counted_twice(
+    call: ast.Call, step: ast.AST, applied: List[_Applied], steps: _Steps, module: Module
+) -> Iterator[Tuple[ast.Call, Verdict]]:
     for apply, name, passed in applied:
         if steps.are_the_same(step, passed):
             _, line = module.source.place(apply.lineno)
@@ -116,7 +115,7 @@ def _counted_twice(call, step, applied, steps, module):
             return
 
 
-def _applied(call, scope, optimizers):
+def _applied(call: ast.Call, scope: Scope, optimizers: Instances) -> Iterator[_Applied]:
     """Yields (call, class, step) if a call passes a global step to one of `_CLASSES`."""
     if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
         return
@@ -128,13 +127,13 @@ def _applied(call, scope, optimizers):
         yield call, name, step
 
 
-def _nodes_by_scope(module):
+def _nodes_by_scope(module: Module) -> Iterator[Tuple[Scope, List[ast.AST]]]:
     """Yields (scope, list of nodes) of a module, and of its classes and functions."""
     for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
         yield scope, list(_nodes(definition, module))
 
 
-def _nodes(definition, module):
+def _nodes(definition: ast.AST, module: Module) -> Iterator[ast.AST]:
     """Yields the nodes of a module, class or function, without nodes of nested definitions."""
     waiting = list(ast.iter_child_nodes(definition))
     while waiting:
@@ -147,15 +146,17 @@ def _nodes(definition, module):
 class _Steps:
     """Compares the global steps in the code of one scope."""
 
-    def __init__(self, scope, names):
+    def __init__(self, scope: Scope, names: NameResolver) -> None:
         self._scope, self._names = scope, names
 
-    def calls_and_increments(self, nodes):
+    def calls_and_increments(
+        self, nodes: Iterable[ast.AST]
+    ) -> Tuple[List[ast.Call], List[Tuple[ast.Call, ast.expr]]]:
         """Returns the calls among nodes, and a pair (call, step) for each increment of a step."""
         calls = [each for each in nodes if isinstance(each, ast.Call)]
         return calls, [(call, step) for call in calls for step in self.incremented(call)]
 
-    def incremented(self, call):
+    def incremented(self, call: ast.Call) -> Iterator[ast.expr]:
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
         meanings = self._names.resolve(call.func, self._scope)
         in_tensorflow = [each.rpartition(".")[2] for each in meanings if is_tensorflow(each)]
@@ -171,7 +172,7 @@ class _Steps:
         if name == "assign_add" or (value is not None and self._adds_to(step, value, set())):
             yield step
 
-    def _adds_to(self, step, value, visited):
+    def _adds_to(self, step: ast.AST, value: ast.AST, visited: Set[ast.AST]) -> bool:
         """Returns whether a value is computed from `step + …` or `tf.add(step, …)`."""
         if value in visited:
             return False
@@ -189,19 +190,19 @@ class _Steps:
                     return True
         return False
 
-    def are_the_same(self, one, other):
+    def are_the_same(self, one: ast.AST, other: ast.AST) -> bool:
         """Returns whether two expressions may be the same variable."""
         identities = self._identities(one, self._scope, set())
         return not identities.isdisjoint(self._identities(other, self._scope, set()))
 
-    def _identities(self, node, scope, visited):
+    def _identities(self, node: ast.AST, scope: Scope, visited: Set[ast.AST]) -> Set[Any]:
         """Returns a set of identifiers of the variables to which an expression may refer."""
         if node in visited:
             return set()
         visited.add(node)
         # Without loop variables, which are elements of what is assigned.
         assigned = [each for each in scope.values(node) if not each.is_element]
-        identities = set()
+        identities: Set[Any] = set()
         inner = [(each.expression, each.scope) for each in assigned]
         inner += [(each, scope) for each in alternatives(node)]
         binding_scope, name = scope.key_of(node)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from typing import Iterator, Optional, Sequence, Set, Tuple
 
 from . import name_verdicts
-from .scopes import Definition, alternatives
+from .class_verdicts import Classes
+from .scopes import Definition, Meaning, NameResolver, Scope, alternatives
 
 _NONE = ast.dump(ast.parse("None", mode="eval").body)
 
@@ -14,20 +16,20 @@ class Instances:
     """Finds instances of some classes of legacy_opt, and of the classes that they replace.
 
     Args:
-      names: the `NameResolver` of the audited code.
-      classes: the `Classes` of the audited code.
       wanted: the full names of the classes of legacy_opt. A function that returns classes, such as
         `legacy_opt.extend_with_decoupled_weight_decay`, stands for these classes.
     """
 
-    def __init__(self, names, classes, wanted):
+    def __init__(self, names: NameResolver, classes: Classes, wanted: Sequence[str]) -> None:
         self._names, self._classes, self._wanted = names, classes, wanted
 
-    def first_class(self, node, scope):
+    def first_class(self, node: ast.AST, scope: Scope) -> Optional[str]:
         """Returns the first of `wanted` that `node` may be or wrap an instance of, or None."""
         return next(self._instances(node, scope, set()), None)
 
-    def _instances(self, node, scope, visited):
+    def _instances(
+        self, node: ast.AST, scope: Scope, visited: Set[Tuple[ast.AST, Scope]]
+    ) -> Iterator[str]:
         """Yields the classes in `wanted` whose instances an expression may create or wrap."""
         if (node, scope) in visited:
             return
@@ -35,8 +37,9 @@ class Instances:
         inner = [(value.expression, value.scope) for value in scope.values(node)]
         if isinstance(node, ast.Call):
             for callee in self._names.resolve(node.func, scope):
-                if self._class_of(callee) in self._wanted:
-                    yield self._class_of(callee)
+                name = self._class_of(callee)
+                if name and name in self._wanted:
+                    yield name
                 elif isinstance(callee, Definition):
                     inner += [(each, callee.scope) for each in self._names.returned(callee)]
             arguments = node.args + [keyword.value for keyword in node.keywords]
@@ -45,7 +48,7 @@ class Instances:
         for each, each_scope in inner:
             yield from self._instances(each, each_scope, visited)
 
-    def _class_of(self, callee):
+    def _class_of(self, callee: Meaning) -> Optional[str]:
         """Finds the class of legacy_opt to which a callee corresponds.
 
         Returns:
@@ -60,7 +63,7 @@ class Instances:
         return verdict.instead or verdict.name
 
 
-def argument(call, position, name):
+def argument(call: ast.Call, position: int, name: str) -> Optional[ast.expr]:
     """Returns the expression of a call's argument; None if it is missing or is `None`."""
     value = next((each.value for each in call.keywords if each.arg == name), None)
     if len(call.args) > position:

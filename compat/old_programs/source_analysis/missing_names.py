@@ -4,6 +4,8 @@ A meaning of a name is an object to which the name may refer: a definition in th
 or an imported object, which is represented by its full dotted name (`scopes.NameResolver.resolve`).
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import contextlib
@@ -13,13 +15,13 @@ import logging
 import sys
 import types
 import warnings
-from typing import NamedTuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ... import plain_text
 from .. import old_names
 from ..old_names import libraries
 from . import scopes
-from .uses_of_missing_names import MissingUses
+from .uses_of_missing_names import MissingUse, MissingUses
 
 
 class Missing(NamedTuple):
@@ -47,13 +49,15 @@ class Missing(NamedTuple):
     is_import: bool
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The message for users, on one line."""
         path, line, name, why = self[:4]
         return plain_text.printable(f"{path}:{line}: {name}: {why}")
 
 
-def find(reached_nodes, tensorflow):
+def find(
+    reached_nodes: Mapping[scopes.Module, Set[ast.AST]], tensorflow: types.ModuleType
+) -> List[Missing]:
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
     Uses in guarded code (see `uses_of_missing_names`) are left out, and so are uses of names that
@@ -69,7 +73,7 @@ def find(reached_nodes, tensorflow):
     names = scopes.NameResolver(list(reached_nodes))
 
     @functools.lru_cache(maxsize=None)
-    def is_missing(name):
+    def is_missing(name: str) -> bool:
         if old_names.is_of_library(name):
             return _is_missing_in_library(name)
         return look_up(name, tensorflow)[1] is not None
@@ -84,7 +88,7 @@ def find(reached_nodes, tensorflow):
         if not (use.imported or use.guards) and use.node in reached_nodes[each.module]
         for name in (use.name, *use.owners)
     }
-    missing_by_place = {}
+    missing_by_place: Dict[Any, Missing] = {}
     for each in found:
         for use in each.uses:
             is_name = isinstance(use.node, ast.Name)  # its import is reported
@@ -98,7 +102,7 @@ def find(reached_nodes, tensorflow):
     return sorted(missing_by_place.values())
 
 
-def _is_missing_in_library(name):
+def _is_missing_in_library(name: str) -> bool:
     """Returns whether a library lacks an old name that `legacy-opt run` does not give back.
 
     Also true if the library has the name again, with another meaning.
@@ -118,11 +122,11 @@ def _is_missing_in_library(name):
     return found not in (None, getattr(builtins, entry.fate.now))
 
 
-def _binds(use):
+def _binds(use: MissingUse) -> bool:
     return use.imported not in ("", "*")
 
 
-def _missing(use, module, is_certain):
+def _missing(use: MissingUse, module: scopes.Module, is_certain: bool) -> Missing:
     path, line = module.source.place(use.node.lineno)
     last_line = max(_last_line(node) for node in ast.walk(use.node))
     further_lines = last_line - use.node.lineno
@@ -133,18 +137,18 @@ def _missing(use, module, is_certain):
     )
 
 
-def _last_line(node):
+def _last_line(node: Any) -> int:
     return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
 
 
-def missing_at(full_name, path, line):
+def missing_at(full_name: str, path: str, line: int) -> Missing:
     """Returns the `Missing` of a full name that is used in a line, with advice."""
     advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
     return Missing(path, line, name, advice, full_name, False, line, False)
 
 
-def look_up(name, tensorflow):
+def look_up(name: str, tensorflow: types.ModuleType) -> Tuple[types.ModuleType, Optional[str]]:
     """Looks for a name in TensorFlow.
 
     Attributes of classes and other objects are not checked.
@@ -177,7 +181,7 @@ def look_up(name, tensorflow):
 
 
 @contextlib.contextmanager
-def without_warnings():
+def without_warnings() -> Iterator[None]:
     """Silences TensorFlow's and NumPy's warnings about deprecated names within this scope."""
     logger = logging.getLogger("tensorflow")
     level = logger.level

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple, Optional
+from typing import Any, Iterable, Match, NamedTuple, Optional
 
 from ... import estimator_names
 from .. import old_names
@@ -112,7 +112,7 @@ _REMOVED = ("get_optimizer_instance", "get_optimizer_instance_v2")
 
 
 @functools.lru_cache(maxsize=None)
-def verdict(name):
+def verdict(name: str) -> Optional[Verdict]:
     """Judges one name.
 
     Args:
@@ -137,7 +137,7 @@ def verdict(name):
     return _table_verdict(name)
 
 
-def _keras_verdict(name, match):
+def _keras_verdict(name: str, match: Match[str]) -> Verdict:
     last = match.group("name").replace("OptimizerV2", "Optimizer")
     public = f"tf.keras.optimizers.{last}"
     if last == "TFOptimizer":
@@ -166,13 +166,13 @@ def _keras_verdict(name, match):
     return Verdict(STAYS, public, None, _LEGACY if match.group("legacy") else "A Keras optimizer.")
 
 
-def _slim_verdict(name, last):
+def _slim_verdict(name: str, last: str) -> Verdict:
     if name.startswith("tf_slim"):
         return Verdict(STAYS, name, None, f"{_ACCEPTS_ANY} {SLIM_NEEDS}")
     return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
-def _table_verdict(name):
+def _table_verdict(name: str) -> Optional[Verdict]:
     private = _PRIVATE.match(name)
     public = old_names.public_name(name)
     last = public.rpartition(".")[2]
@@ -198,7 +198,7 @@ def _table_verdict(name):
     return Verdict(CHANGE, public, old_names.new_name(public, entry), advice)
 
 
-def _last_two_parts(public):
+def _last_two_parts(public: str) -> str:
     """Shortens a name such as `bert.optimization.X` to the table's `optimization.X`.
 
     This finds copies of a file in other packages, such as copies of BERT's `optimization.py`.
@@ -207,27 +207,27 @@ def _last_two_parts(public):
     return last_two if last_two in old_names.FATES and not public.startswith("tf.") else public
 
 
-def _concerns_optimizers(public):
+def _concerns_optimizers(public: str) -> bool:
     if public.rpartition(".")[0] in _MODULES:
         return public in old_names.OPTIMIZERS
     return bool(_HOMES.match(public))
 
 
-def verdict_on_removed(name):
+def verdict_on_removed(name: str) -> Verdict:
     """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
 
     A module with replaced names is no manual work: each use of a name has its own verdict.
     """
     public, entry = old_names.public_name(name), old_names.find(name)
-    if entry.name in old_names.NEED_PACKAGES:
+    if entry and entry.name in old_names.NEED_PACKAGES:
         return _verdict_on_package(public, entry)
     is_module = old_names.is_put_back(name)
-    now = old_names.new_name(public, entry)
+    now = entry and old_names.new_name(public, entry)
     status = CHANGE if now or is_module or name in libraries.GIVEN_BACK else MANUAL
     return Verdict(status, public, now, old_names.advice(name))
 
 
-def _verdict_on_package(public, entry):
+def _verdict_on_package(public: str, entry: old_names.Found) -> Verdict:
     """Judges a name of a module that needs other packages from TensorFlow 2.16 on."""
     if entry.name != "tf.estimator":
         return Verdict(STAYS, public, None, entry.fate.advice)
@@ -236,7 +236,7 @@ def _verdict_on_package(public, entry):
     return Verdict(CHANGE, public, ESTIMATOR + public[len(entry.name) :], entry.fate.advice)
 
 
-def _unknown_verdict(public, entry):
+def _unknown_verdict(public: str, entry: Optional[old_names.Found]) -> Optional[Verdict]:
     """Judges a name that is not in the table; returns a `Verdict` or None."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
@@ -255,7 +255,7 @@ def _unknown_verdict(public, entry):
     return Verdict(MANUAL, public, None, advice, is_guess=True)
 
 
-def _is_in_a_module_of_optimizers(module, last):
+def _is_in_a_module_of_optimizers(module: str, last: str) -> bool:
     """Returns whether a name is like `company.optim.TurboAdam` or `company.optim.get_optimizer`."""
     if module.partition(".")[0] in _OTHER_FRAMEWORKS:
         return False
@@ -263,7 +263,7 @@ def _is_in_a_module_of_optimizers(module, last):
     return bool(_OPTIMIZERS.search(module)) and (is_class or last.endswith("_optimizer"))
 
 
-def verdict_on_own_function(name):
+def verdict_on_own_function(name: str) -> Optional[Verdict]:
     """Returns the `Verdict` on a function that the audited code defines; None if it is a guess.
 
     For example, the audited code defines optimize_loss if tf_slim itself is audited.
@@ -272,12 +272,12 @@ def verdict_on_own_function(name):
     return None if judgement is None or judgement.is_guess else judgement
 
 
-def is_tensorflow(name):
+def is_tensorflow(name: Any) -> bool:
     """Returns whether a result of `NameResolver.resolve` is a full name of TensorFlow or Keras."""
     return isinstance(name, str) and name.partition(".")[0] in ("tensorflow", "keras")
 
 
-def replacement_of_class(name):
+def replacement_of_class(name: str) -> Optional[str]:
     """Returns the class of legacy_opt that replaces a copied class with this name, or None."""
     for old, fate in old_names.FATES.items():
         may_be_copied = not old.startswith(("tf.contrib", "tfa."))
@@ -286,7 +286,7 @@ def replacement_of_class(name):
     return None
 
 
-def verdict_on_unrelated_class(name, modules):
+def verdict_on_unrelated_class(name: str, modules: Iterable[str]) -> Optional[Verdict]:
     """Judges the name of a class that does not extend an optimizer.
 
     Args:
@@ -310,7 +310,7 @@ def verdict_on_unrelated_class(name, modules):
     return None
 
 
-def verdict_on_key(key, callee):
+def verdict_on_key(key: str, callee: Optional[str]) -> Optional[Verdict]:
     """Judges a string that may name an optimizer.
 
     Args:

@@ -13,12 +13,22 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from typing import Any, NamedTuple, Optional
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import decay_var_lists, global_steps, name_verdicts, removed_names, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
-from .scopes import Definition, Module, NameResolver, Text, last_name, text_of, with_defaults
+from .scopes import (
+    Definition,
+    Function,
+    Meaning,
+    Module,
+    NameResolver,
+    Text,
+    last_name,
+    text_of,
+    with_defaults,
+)
 
 _MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
@@ -54,7 +64,7 @@ class Use(NamedTuple):
     advice: str
 
 
-def audit(paths):
+def audit(paths: Iterable[str]) -> Tuple[List[Use], int]:
     """Audits files and folders.
 
     Args:
@@ -67,7 +77,8 @@ def audit(paths):
       ValueError: see `sources.find`.
     """
     files = sources.find(paths)
-    modules, uses = [], []
+    modules: List[Module] = []
+    uses: List[Use] = []
     for path in files:
         try:
             source = sources.read(path)
@@ -88,16 +99,16 @@ def audit(paths):
     return sorted(uses, key=lambda use: _sort_key(use, order)), len(files)
 
 
-def _unreadable(error):
+def _unreadable(error: sources.UnreadableError) -> Use:
     place = (error.path, error.line, error.column)
     return Use(*place, "unreadable", MANUAL, "", None, error.why)
 
 
-def _too_deep(path):
+def _too_deep(path: str) -> Use:
     return Use(path, 1, 1, "unreadable", MANUAL, "", None, "it is nested too deeply.")
 
 
-def _sort_key(use, order):
+def _sort_key(use: Use, order: Dict[str, int]) -> Tuple[int, int, int, int]:
     path, _, cell = use.path.partition("[")
     index = order.get(use.path, order.get(path, 0))
     cell = cell.rstrip("]")
@@ -108,13 +119,13 @@ def _sort_key(use, order):
 class _OptimizerUses(ast.NodeVisitor):
     """Finds the uses in a module."""
 
-    def __init__(self, module, names, classes):
+    def __init__(self, module: Module, names: NameResolver, classes: Classes) -> None:
         self._module, self._names, self._classes = module, names, classes
         self._scope = module.scope
-        self._found = {}
+        self._found: Dict[Any, Use] = {}
         self._mentions_tensorflow = any(map(_TENSORFLOW.search, module.source.lines))
 
-    def uses(self):
+    def uses(self) -> List[Use]:
         """Returns the list of `Use` objects."""
         for star, statement in self._module.star_imports:
             self._report_star_import(star, statement)
@@ -124,30 +135,30 @@ class _OptimizerUses(ast.NodeVisitor):
         self._report_all("removed", removed_names.verdicts(module, names))
         return list(self._found.values())
 
-    def _report(self, node, kind, verdict):
+    def _report(self, node: Any, kind: str, verdict: Optional[Verdict]) -> None:
         """Adds a `Use`, unless the verdict is None, or the place has one already."""
         if verdict is None:
             return
         path, line = self._module.source.place(node.lineno)
         place = (path, line, node.col_offset + 1)
-        *fields, _ = verdict  # a `Use` has all of them but `is_guess`
-        self._found.setdefault(place, Use(*place, kind, *fields))
+        status, name, instead, advice, _ = verdict
+        self._found.setdefault(place, Use(*place, kind, status, name, instead, advice))
 
-    def _report_all(self, kind, nodes_and_verdicts):
+    def _report_all(self, kind: str, nodes_and_verdicts: Iterable[Tuple[ast.AST, Verdict]]) -> None:
         with contextlib.suppress(RecursionError):  # the search for a name may be too deep
             for node, verdict in nodes_and_verdicts:
                 self._report(node, kind, verdict)
 
     # Statements and expressions.
 
-    def _enter(self, node):
+    def _enter(self, node: ast.AST) -> None:
         outer, self._scope = self._scope, self._module.scopes[node]
         self.generic_visit(node)
         self._scope = outer
 
     visit_Lambda = _enter
 
-    def visit_FunctionDef(self, node: Any):
+    def visit_FunctionDef(self, node: Function) -> None:
         # Decorators, defaults and annotations belong to the enclosing scope. They can be visited in
         # the function's scope, because a name that is not in this scope is looked up in the
         # enclosing scope.
@@ -158,7 +169,7 @@ class _OptimizerUses(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def visit_ClassDef(self, node):
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         scope = self._module.scopes[node]
         definition = Definition(scope.name, node, scope, self._module)
         verdict = self._classes.verdict(definition)
@@ -173,22 +184,22 @@ class _OptimizerUses(ast.NodeVisitor):
                 self._report(name_node, "class", verdict)
         self._enter(node)
 
-    def visit_Import(self, node):
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             self._report_import(node, alias.name, [alias.name])
 
-    def visit_ImportFrom(self, node):
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = self._module.imported(node)
         for alias in node.names:
             if alias.name != "*":
                 names = self._names.follow(f"{module}.{alias.name}", self._module)
                 self._report_import(node, alias.name, names)
 
-    def _report_import(self, node, name, meanings):
+    def _report_import(self, node: ast.stmt, name: str, meanings: Sequence[Meaning]) -> None:
         name_node = self._module.source.name_after(node, "import", name)
         self._report(name_node, "import", self._verdict(meanings))
 
-    def visit_Attribute(self, node):
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         is_read = isinstance(node.ctx, ast.Load)
         verdict = self._verdict(self._resolve(node)) if is_read else None
         if verdict is None:
@@ -196,21 +207,21 @@ class _OptimizerUses(ast.NodeVisitor):
         else:
             self._report(node, "mention", verdict)
 
-    def visit_Name(self, node):
+    def visit_Name(self, node: ast.Name) -> None:
         # A name to which this file assigns an expression is left out, because the expression itself
         # is reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             self._report(node, "mention", self._verdict(self._resolve(node)))
 
-    def visit_Assign(self, node):
+    def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             name = last_name(target)
             if _OPTIMIZER_PARAMETER.search(name):
                 self._report_key(node.value, None)
         self.generic_visit(node)
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: ast.Call) -> None:
         decays = decay_var_lists.verdicts(node, self._scope, self._names, self._classes)
         self._report_all("decay_var_list", decays)
         callees = self._resolve(node.func)
@@ -229,7 +240,7 @@ class _OptimizerUses(ast.NodeVisitor):
         for argument in node.args + [keyword.value for keyword in node.keywords]:
             self.visit(argument)
 
-    def _report_type_call(self, name, bases):
+    def _report_type_call(self, name: ast.AST, bases: ast.AST) -> None:
         """Reports `type(name, bases, …)` if a base class is known only at run time."""
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
@@ -237,7 +248,7 @@ class _OptimizerUses(ast.NodeVisitor):
                 shown = f"class {text_of(name) or '…'}({verdict.name})"
                 self._report(base, "subclass", verdict._replace(name=shown))
 
-    def _verdict_on_call(self, node, callees):
+    def _verdict_on_call(self, node: ast.Call, callees: List[Meaning]) -> Optional[Verdict]:
         definitions = [each for each in callees if isinstance(each, Definition)]
         if getattr(node.func, "attr", "") == "swapping_saver":
             advice = "A method of MovingAverageOptimizer, also in legacy_opt."
@@ -255,7 +266,7 @@ class _OptimizerUses(ast.NodeVisitor):
 
     # Strings.
 
-    def _report_strings(self, node, callees):
+    def _report_strings(self, node: ast.Call, callees: List[Meaning]) -> None:
         names = (getattr(each, "full_name", each) for each in callees)
         callee = next((each for each in names if isinstance(each, str)), None)
         last = last_name(node.func)
@@ -274,12 +285,12 @@ class _OptimizerUses(ast.NodeVisitor):
             if keyword.arg and _OPTIMIZER_PARAMETER.search(keyword.arg):
                 self._report_key(keyword.value, callee or last)
 
-    def _report_key(self, node, callee):
+    def _report_key(self, node: ast.AST, callee: Optional[str]) -> None:
         for each in self._resolve(node):
             if isinstance(each, Text) and each.module is self._module:
                 self._report(each.node, "string", name_verdicts.verdict_on_key(each.text, callee))
 
-    def _report_getattr(self, node):
+    def _report_getattr(self, node: ast.Call) -> None:
         owners = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
         public = [name_verdicts.old_names.public_name(each) for each in owners]
         modules = [each for each in public if _MODULES_OF_OPTIMIZERS.match(each)]
@@ -291,7 +302,7 @@ class _OptimizerUses(ast.NodeVisitor):
             verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
             self._report(node, "getattr", verdict)
 
-    def _report_star_import(self, module, statement):
+    def _report_star_import(self, module: str, statement: ast.AST) -> None:
         public = name_verdicts.old_names.public_name(module)
         if _MODULES_OF_OPTIMIZERS.match(public) or public in ("tf.contrib", "tfa.optimizers"):
             advice = "It hides which optimizers are imported: import them by name. "
@@ -301,7 +312,7 @@ class _OptimizerUses(ast.NodeVisitor):
 
     # Meanings of names.
 
-    def _may_concern_optimizer(self, verdict):
+    def _may_concern_optimizer(self, verdict: Verdict) -> bool:
         """Returns whether a verdict may concern an optimizer of TensorFlow or Keras.
 
         A guess on a name outside of TensorFlow is reported only if the file mentions TensorFlow or
@@ -311,13 +322,13 @@ class _OptimizerUses(ast.NodeVisitor):
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known
 
-    def _resolve(self, node):
+    def _resolve(self, node: ast.AST) -> List[Meaning]:
         try:
             return self._names.resolve(node, self._scope)
         except RecursionError:  # the search for a name is too deep
             return []
 
-    def _verdict(self, names):
+    def _verdict(self, names: Sequence[Meaning]) -> Optional[Verdict]:
         """Returns one `Verdict` on all meanings of an expression, or None."""
         verdicts = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
         definitions = [each for each in names if isinstance(each, Definition)]
@@ -338,13 +349,13 @@ class _OptimizerUses(ast.NodeVisitor):
 _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
-def _names_something_else(node):
+def _names_something_else(node: ast.AST) -> bool:
     """Returns whether an expression ends with a string without "Optimizer", as in name + "Hook"."""
     end = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return end is not None and "Optimizer" not in end and not end.startswith("%")
 
 
-def _with_advice_on_keywords(verdict, keywords):
+def _with_advice_on_keywords(verdict: Verdict, keywords: Set[Optional[str]]) -> Verdict:
     """Adds advice on the arguments to the verdict on a Keras optimizer."""
     advice = []
     if "lr" in keywords:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, Callable, Dict, Iterable, List, Set
 
 from .scopes import last_name
 
@@ -11,7 +11,7 @@ _EXITS = {"abort", "exit", "quit", "_exit"}  # names of functions that end the p
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-def nodes(tree, is_main):
+def nodes(tree: ast.Module, is_main: bool) -> Set[ast.AST]:
     """Returns the set of nodes of a module that run whenever the module runs.
 
     These are the statements outside of functions, conditions, loops and `try`, up to the first
@@ -31,56 +31,56 @@ def nodes(tree, is_main):
 class _Reached(ast.NodeVisitor):
     """Visits only the nodes that every run reaches."""
 
-    def __init__(self, is_main):
-        self.nodes = set()
+    def __init__(self, is_main: bool) -> None:
+        self.nodes: Set[ast.AST] = set()
         self._is_main = is_main
 
-    def visit(self, node):
+    def visit(self, node: ast.AST) -> None:
         self.nodes.add(node)
         super().visit(node)
 
-    def _visit_all(self, nodes):
+    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
 
-    def _block(self, statements):
+    def _block(self, statements: List[ast.stmt]) -> None:
         for statement in statements:
             self.visit(statement)
             if _may_leave(statement):
                 return
 
-    def visit_Module(self, node):
+    def visit_Module(self, node: ast.Module) -> None:
         self._block(node.body)
 
-    def visit_ClassDef(self, node):
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._visit_all(node.decorator_list + node.bases + node.keywords)
         self._block(node.body)
 
-    def visit_FunctionDef(self, node: Any):
+    def visit_FunctionDef(self, node: Any) -> None:
         self._visit_all(node.decorator_list)
         self.visit_Lambda(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def visit_Lambda(self, node):
+    def visit_Lambda(self, node: Any) -> None:
         self._visit_all(node.args.defaults + [each for each in node.args.kw_defaults if each])
 
-    def visit_If(self, node):
+    def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         if self._is_main and _is_main_guard(node.test):
             self._block(node.body)
 
-    def visit_With(self, node):
+    def visit_With(self, node: ast.With) -> None:
         self._visit_all(node.items)
         self._block(node.body)
 
-    def generic_visit(self, node):
+    def generic_visit(self, node: ast.AST) -> None:
         parts = _EVALUATED.get(type(node).__name__, ast.iter_child_nodes)
         self._visit_all(parts(node))
 
 
 # What is always evaluated of a node: nothing, or only these parts.
-_EVALUATED = {
+_EVALUATED: Dict[str, Callable[[Any], List[ast.AST]]] = {
     **dict.fromkeys(("Try", "TryStar", "Assert", "TypeAlias"), lambda node: []),
     **dict.fromkeys(("IfExp", "While"), lambda node: [node.test]),
     **dict.fromkeys(
@@ -95,15 +95,15 @@ _EVALUATED = {
 }
 
 
-def always_leaves(statement):
+def always_leaves(statement: ast.stmt) -> bool:
     """Returns whether a statement is a `raise` or a call that ends the program."""
     call = getattr(statement, "value", None)
     return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and _exits(call.func))
 
 
-def _may_leave(statement):
+def _may_leave(statement: ast.stmt) -> bool:
     """Returns whether a statement contains a `raise` or a call that may end the program."""
-    waiting = [statement]
+    waiting: List[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
         if isinstance(node, _FUNCTIONS):
@@ -114,14 +114,14 @@ def _may_leave(statement):
     return False
 
 
-def _exits(function):
+def _exits(function: ast.expr) -> bool:
     name = last_name(function)
     if name == "run":  # tf.app.run and absl.app.run
         return last_name(getattr(function, "value", None)) == "app"
     return name in _EXITS
 
 
-def _is_main_guard(test):
+def _is_main_guard(test: ast.expr) -> bool:
     """Returns whether a condition is `__name__ == "__main__"`, in either order."""
     if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)):
         return False

@@ -1,19 +1,19 @@
 """Finds the uses of TensorFlow 1's names that the `tf.compat.v1` of newer TensorFlows lacks."""
 
+from __future__ import annotations
+
 import ast
+from typing import Iterator, Tuple
 
 from .. import old_names
 from . import scopes, uses_of_missing_names
 from .name_verdicts import STAYS, Verdict, verdict_on_removed
 
 
-def verdicts(module, names):
-    """Yields a pair for each use in a module: the node that writes the name, and its `Verdict`.
-
-    Args:
-      module: a `scopes.Module`.
-      names: the `scopes.NameResolver` of all audited modules.
-    """
+def verdicts(
+    module: scopes.Module, names: scopes.NameResolver
+) -> Iterator[Tuple[ast.AST, Verdict]]:
+    """Yields a pair for each use in a module: the node that writes the name, and its `Verdict`."""
     found = _RemovedUses(module, names, old_names.is_removed)
     for use in found.uses:
         verdict = verdict_on_removed(use.name)
@@ -26,7 +26,9 @@ def verdicts(module, names):
         yield node, verdict
 
 
-def _advice_on_guarded(use, verdict, guards):
+def _advice_on_guarded(
+    use: uses_of_missing_names.MissingUse, verdict: Verdict, guards: Tuple[str, ...]
+) -> str:
     advice = "The code expects that it may be missing."
     if old_names.is_put_back(use.name) or not all(map(old_names.is_put_back, guards)):
         return advice
@@ -38,7 +40,7 @@ def _advice_on_guarded(use, verdict, guards):
 class _RemovedUses(uses_of_missing_names.MissingUses):
     """Also finds uses through calls."""
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: ast.Call) -> None:
         name = scopes.last_name(node.func)
         before = len(self.uses)
         # A third argument of getattr is a default for a missing name.
@@ -48,7 +50,7 @@ class _RemovedUses(uses_of_missing_names.MissingUses):
         if len(self.uses) == before or not isinstance(first, ast.Name):
             self.generic_visit(node)
 
-    def visit_Attribute(self, node):
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         begins_with_name = isinstance(uses_of_missing_names.first_of(node), ast.Name)
         if isinstance(node.ctx, ast.Load) and not begins_with_name:  # such as f(x).slim
             self._record(self._names.resolve(node, self._scope), node)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import os
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+
+from .sources import Source
 
 
 class Definition(NamedTuple):
@@ -29,7 +31,7 @@ class Definition(NamedTuple):
     module: Module
 
     @property
-    def full_name(self):
+    def full_name(self) -> str:
         """The name that other files import: the qualified name with its module in front."""
         return f"{self.module.name}.{self.name}"
 
@@ -63,26 +65,35 @@ class Assigned(NamedTuple):
     is_element: bool
 
 
+Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
+Bound = Union[str, Definition, Assigned]
+Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+
+
 class Scope:
     """The names of a module, a class or a function.
 
     Attributes of `self` are names in the scope of the class, with "self." in front.
     """
 
-    def __init__(self, module, parent=None, name="", is_class=False):
+    def __init__(
+        self, module: Module, parent: Optional[Scope] = None, name: str = "", is_class: bool = False
+    ) -> None:
         self.module, self.parent, self.name, self.is_class = module, parent, name, is_class
-        self.names = {}  # name: list of full names (strings), `Definition`s and `Assigned`s
+        self.names: Dict[
+            str, List[Bound]
+        ] = {}  # name: list of full names (strings), `Definition`s and `Assigned`s
 
-    def bind(self, name, value):
+    def bind(self, name: str, value: Bound) -> None:
         """Adds a meaning of a name."""
         self.names.setdefault(name, []).append(value)
 
-    def find(self, name):
+    def find(self, name: str) -> Optional[List[Bound]]:
         """Returns the meanings of a name in this scope or an enclosing scope, or None."""
         home = self._home(name)
         return None if home is None else home.names[name]
 
-    def _home(self, name):
+    def _home(self, name: str) -> Optional[Scope]:
         """Returns the scope that binds a name (this scope or an enclosing scope), or None."""
         scope = self
         while scope is not None:
@@ -91,18 +102,18 @@ class Scope:
             scope = scope.parent
         return None
 
-    def enclosing_class(self):
+    def enclosing_class(self) -> Optional[Scope]:
         """Returns the scope of the class that this scope belongs to, or None."""
         scope = self
         while scope is not None and not scope.is_class:
             scope = scope.parent
         return scope
 
-    def key_of(self, node):
+    def key_of(self, node: ast.AST) -> Tuple[Optional[Scope], str]:
         """Identifies the variable to which a name or an attribute of `self` refers.
 
         Returns:
-          The scope that binds the variable, and the variable's name in that scope; (None, None) for
+          The scope that binds the variable, and the variable's name in that scope; (None, "") for
           other expressions, and for names that this file does not bind.
         """
         if isinstance(node, ast.Name):
@@ -110,10 +121,10 @@ class Scope:
         elif _is_of_self(node):
             home, name = self.enclosing_class(), "self." + node.attr
         else:
-            return None, None
-        return (None, None) if home is None else (home, name)
+            return None, ""
+        return (None, "") if home is None else (home, name)
 
-    def values(self, node):
+    def values(self, node: ast.AST) -> List[Assigned]:
         """Returns the `Assigned` objects of a name or of an attribute of `self`."""
         home, name = self.key_of(node)
         meanings = [] if home is None else home.names.get(name, [])
@@ -128,21 +139,21 @@ class Module:
       names: the full names under which other files may import the file, the likeliest name first.
     """
 
-    def __init__(self, source, names):
+    def __init__(self, source: Source, names: List[str]) -> None:
         self.source = source
         self.names = names
         self.is_package = source.path.endswith("__init__.py")
-        self.star_imports = []  # (module, statement)
+        self.star_imports: List[Tuple[str, ast.ImportFrom]] = []  # (module, statement)
         self.scope = Scope(self)
-        self.scopes = {}  # node: Scope
+        self.scopes: Dict[ast.AST, Scope] = {}
         _Binder(self).visit(source.tree)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The likeliest full name of the module."""
         return self.names[0] if self.names else ""
 
-    def imported(self, statement):
+    def imported(self, statement: ast.ImportFrom) -> str:
         """Returns the full name of the module of a `from … import …`."""
         if not statement.level:
             return statement.module or ""
@@ -154,15 +165,15 @@ class Module:
 class _Binder(ast.NodeVisitor):
     """Fills the scopes of a module."""
 
-    def __init__(self, module):
+    def __init__(self, module: Module) -> None:
         self.module, self.scope = module, module.scope
 
-    def visit_Import(self, node):
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             name = alias.name if alias.asname else alias.name.partition(".")[0]
             self.scope.bind(alias.asname or name, name)
 
-    def visit_ImportFrom(self, node):
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = self.module.imported(node)
         for alias in node.names:
             if alias.name == "*":
@@ -171,61 +182,61 @@ class _Binder(ast.NodeVisitor):
                 full = f"{module}.{alias.name}" if module else alias.name
                 self.scope.bind(alias.asname or alias.name, full)
 
-    def visit_ClassDef(self, node):
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._define(node, is_class=True)
 
-    def visit_FunctionDef(self, node: Any):
+    def visit_FunctionDef(self, node: Function) -> None:
         scope = self._define(node, is_class=False)
         _bind_arguments(node.args, scope, self.scope)
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def visit_ExceptHandler(self, node):
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
             self.scope.bind(node.name, Assigned(ast.Pass(), self.scope, False))
         self.generic_visit(node)
 
-    def visit_withitem(self, node):
+    def visit_withitem(self, node: ast.withitem) -> None:
         if node.optional_vars is not None:
             self._assign(node.optional_vars, ast.Pass())
         self.generic_visit(node)
 
-    def visit_Lambda(self, node):
+    def visit_Lambda(self, node: ast.Lambda) -> None:
         scope = self._enter(node, Scope(self.module, self.scope, self.scope.name))
         _bind_arguments(node.args, scope, self.scope)
 
-    def _define(self, node, is_class):
+    def _define(self, node: Union[Function, ast.ClassDef], is_class: bool) -> Scope:
         name = self.scope.name + "." + node.name if self.scope.name else node.name
         scope = Scope(self.module, self.scope, name, is_class)
         self.scope.bind(node.name, Definition(name, node, scope, self.module))
         return self._enter(node, scope)
 
-    def _enter(self, node, scope):
+    def _enter(self, node: ast.AST, scope: Scope) -> Scope:
         outer, self.scope = self.scope, scope
         self.module.scopes[node] = scope
         self.generic_visit(node)
         self.scope = outer
         return scope
 
-    def visit_Assign(self, node):
+    def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             self._assign(target, node.value)
         self.generic_visit(node)
 
-    def visit_AnnAssign(self, node: Any):
+    def visit_AnnAssign(self, node: Any) -> None:
         if node.value is not None:
             self._assign(node.target, node.value)
         self.generic_visit(node)
 
     visit_NamedExpr = visit_AnnAssign
 
-    def visit_For(self, node: Any):
+    def visit_For(self, node: Any) -> None:
         self._assign(node.target, node.iter, is_element=True)
         self.generic_visit(node)
 
     visit_comprehension = visit_AsyncFor = visit_For
 
-    def _assign(self, target, value, is_element=False):
+    def _assign(self, target: ast.AST, value: ast.AST, is_element: bool = False) -> None:
         assigned = Assigned(value, self.scope, is_element)
         if isinstance(target, ast.Name):
             self.scope.bind(target.id, assigned)
@@ -240,7 +251,7 @@ class _Binder(ast.NodeVisitor):
             self.scope.enclosing_class().bind("self." + target.attr, assigned)
 
 
-def _bind_arguments(arguments, scope, outer):
+def _bind_arguments(arguments: ast.arguments, scope: Scope, outer: Scope) -> None:
     """Binds parameters to their defaults; a parameter without a default gets no meaning."""
     positional = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
@@ -250,7 +261,7 @@ def _bind_arguments(arguments, scope, outer):
             scope.names.setdefault(argument.arg, [])
 
 
-def with_defaults(arguments):
+def with_defaults(arguments: ast.arguments) -> List[Tuple[ast.arg, ast.expr]]:
     """Returns a list of (parameter, default) for the parameters that have a default."""
     positional = getattr(arguments, "posonlyargs", []) + arguments.args
     pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults))
@@ -258,7 +269,7 @@ def with_defaults(arguments):
     return [(argument, default) for argument, default in pairs if default is not None]
 
 
-def _is_of_self(node):
+def _is_of_self(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -266,19 +277,20 @@ def _is_of_self(node):
     )
 
 
-def text_of(node: Any) -> Any:
+def text_of(node: Any) -> Optional[str]:
     """Returns the text of a string literal, or None for other nodes."""
-    if isinstance(node, ast.Constant) and isinstance(getattr(node, "value", None), str):
-        return node.value
-    return node.s if type(node).__name__ == "Str" else None  # in Python 3.7
+    value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+    if type(node).__name__ == "Str":  # in Python 3.7
+        value = node.s
+    return value if isinstance(value, str) else None
 
 
-def last_name(node):
+def last_name(node: Any) -> str:
     """Returns the last part of a dotted name; "" for other expressions."""
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
-def alternatives(node):
+def alternatives(node: ast.AST) -> List[ast.expr]:
     """Returns the expressions one of which `a if x else b` or `a or b` is; [] for other nodes."""
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
@@ -288,15 +300,17 @@ def alternatives(node):
 class NameResolver:
     """Resolves names over several modules."""
 
-    def __init__(self, modules):
-        self._modules = {}
-        self._answers = {}
-        self._returns = {}  # function: list of the expressions that it returns
+    def __init__(self, modules: Iterable[Module]) -> None:
+        self._modules: Dict[str, List[Module]] = {}
+        self._answers: Dict[Tuple[Any, ...], List[Meaning]] = {}
+        self._returns: Dict[
+            ast.AST, List[ast.expr]
+        ] = {}  # function: list of the expressions that it returns
         for module in modules:
             for name in module.names:
                 self._modules.setdefault(name, []).append(module)
 
-    def resolve(self, node, scope):
+    def resolve(self, node: Optional[ast.AST], scope: Scope) -> List[Meaning]:
         """Returns the possible meanings of an expression.
 
         Args:
@@ -309,14 +323,16 @@ class NameResolver:
         """
         return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
-    def _cached(self, key, function, *arguments):
+    def _cached(
+        self, key: Tuple[Any, ...], function: Callable[..., Iterable[Meaning]], *arguments: Any
+    ) -> List[Meaning]:
         """Returns a cached result; an empty list if the query depends on its own result."""
         if key not in self._answers:
             self._answers[key] = []
             self._answers[key] = _unique(function(*arguments))
         return self._answers[key]
 
-    def _resolve(self, node, scope):
+    def _resolve(self, node: Any, scope: Scope) -> List[Meaning]:
         kind = type(node).__name__
         if kind == "Name":
             return self._resolve_name(node.id, scope)
@@ -329,11 +345,12 @@ class NameResolver:
         if kind == "Subscript":
             key = getattr(node.slice, "value", node.slice)  # up to Python 3.8, an ast.Index
             return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
-        if text_of(node) is not None:
-            return [Text(text_of(node), node, scope.module)]
+        text = text_of(node)
+        if text is not None:
+            return [Text(text, node, scope.module)]
         return self._resolve_call(node, scope) if kind == "Call" else []
 
-    def _resolve_call(self, node, scope):
+    def _resolve_call(self, node: ast.Call, scope: Scope) -> List[Meaning]:
         """Returns the meanings of a call's result.
 
         Only calls of a few known functions, and of functions in the audited code, have meanings.
@@ -344,14 +361,15 @@ class NameResolver:
         text = text_of(node.args[1]) if len(node.args) > 1 else None
         if name == "getattr" and text:
             return self._resolve_attribute(first, text, scope)
-        if name == "import_module" and first is not None and text_of(first):
-            return [text_of(first)]
+        module = text_of(first)
+        if name == "import_module" and module:
+            return [module]
         if name == "partial" and first is not None:
             return self.resolve(first, scope)
         if name == "with_metaclass":  # a function of the packages six and future
             return self._resolve_all(node.args[1:], scope)
         if name == "get" and isinstance(function, ast.Attribute):
-            return self.contents(function.value, scope, first and text_of(first))
+            return self.contents(function.value, scope, text_of(first))
         callees = self.resolve(function, scope)
         if name == "extend_with_decoupled_weight_decay":
             return callees
@@ -362,7 +380,7 @@ class NameResolver:
             for meaning in self._resolve_all(self.returned(each), each.scope)
         )
 
-    def returned(self, definition):
+    def returned(self, definition: Definition) -> List[ast.expr]:
         """Returns the list of expressions that a function returns; an empty list for a class."""
         if isinstance(definition.node, ast.ClassDef):
             return []
@@ -371,7 +389,7 @@ class NameResolver:
             self._returns[definition.node] = [each.value for each in returns if each.value]
         return self._returns[definition.node]
 
-    def contents(self, node, scope, key=None):
+    def contents(self, node: ast.AST, scope: Scope, key: Optional[str] = None) -> List[Meaning]:
         """Returns the meanings of the elements of a dict, list or tuple.
 
         Args:
@@ -382,7 +400,7 @@ class NameResolver:
         """
         return self._cached(("in", node, scope, key), self._contents, node, scope, key)
 
-    def _contents(self, node, scope, key):
+    def _contents(self, node: Any, scope: Scope, key: Optional[str]) -> List[Meaning]:
         kind = type(node).__name__
         if kind == "Dict":
             pairs = zip(node.keys, node.values)
@@ -397,17 +415,17 @@ class NameResolver:
             meanings += self.contents(value.expression, value.scope, key)
         return meanings
 
-    def _resolve_all(self, nodes, scope):
+    def _resolve_all(self, nodes: Iterable[ast.AST], scope: Scope) -> List[Meaning]:
         return _unique(each for node in nodes for each in self.resolve(node, scope))
 
-    def _resolve_name(self, name, scope):
+    def _resolve_name(self, name: str, scope: Scope) -> List[Meaning]:
         bound = scope.find(name)
         if bound is not None:
             return self._meanings(bound, scope.module)
         starred_names = (f"{star}.{name}" for star, _ in scope.module.star_imports)
         return _unique(each for full in starred_names for each in self.follow(full, scope.module))
 
-    def _meanings(self, values, module):
+    def _meanings(self, values: Iterable[Bound], module: Module) -> List[Meaning]:
         result = []
         for value in values:
             if isinstance(value, Assigned):
@@ -419,12 +437,12 @@ class NameResolver:
                 result += self.follow(value, module)
         return result
 
-    def _resolve_attribute(self, node, name, scope):
+    def _resolve_attribute(self, node: Optional[ast.AST], name: str, scope: Scope) -> List[Meaning]:
         owners = [each for each in self.resolve(node, scope) if isinstance(each, str)]
         names = (f"{owner}.{name}" for owner in owners)
         return _unique(each for full in names for each in self.follow(full, scope.module))
 
-    def follow(self, name, module):
+    def follow(self, name: str, module: Module) -> List[Meaning]:
         """Returns the possible meanings of a full name in the module that defines or imports it.
 
         Args:
@@ -442,7 +460,7 @@ class NameResolver:
             return [name]
         return self._cached(("follow", name, home), self._meanings_in, name, last, home)
 
-    def _meanings_in(self, name, last, home):
+    def _meanings_in(self, name: str, last: str, home: Module) -> List[Meaning]:
         bound = home.scope.names.get(last)
         if bound is not None:
             return self._meanings(bound, home)
@@ -453,15 +471,15 @@ class NameResolver:
         outside = [each for each in meanings if self._is_outside(each)]
         return [each for each in meanings if isinstance(each, Definition)] or outside + [name]
 
-    def is_undefined(self, meaning):
+    def is_undefined(self, meaning: Meaning) -> bool:
         """Returns whether a meaning is a name that its audited module does not define itself."""
         is_name = isinstance(meaning, str) and meaning not in self._modules
         return is_name and meaning.rpartition(".")[0] in self._modules
 
-    def _is_outside(self, meaning):
+    def _is_outside(self, meaning: Meaning) -> bool:
         return isinstance(meaning, str) and meaning.rpartition(".")[0] not in self._modules
 
-    def _module(self, name, user):
+    def _module(self, name: str, user: Module) -> Optional[Module]:
         """Returns a module with this name, other than the module `user`, or None.
 
         If several modules have the name, returns the module whose path has the longest common
@@ -470,11 +488,11 @@ class NameResolver:
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         user_path = user.source.path
 
-        def common_length(module):
+        def common_length(module: Module) -> int:
             return len(os.path.commonprefix([module.source.path, user_path]))
 
         return max(candidates, key=common_length) if candidates else None
 
 
-def _unique(values):
+def _unique(values: Iterable[Meaning]) -> List[Meaning]:
     return list(dict.fromkeys(values))

@@ -1,5 +1,7 @@
 """Finds the local modules that a script imports, without running the script."""
 
+from __future__ import annotations
+
 import ast
 import csv
 import functools
@@ -8,14 +10,18 @@ import os
 import sys
 import sysconfig
 from importlib import machinery
+from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import reached, scopes, sources
 
-_included = []  # files and folders of installed packages, see `include`
+_Place = Tuple[str, str]  # the path and the full name of a module
+# A module, its nodes that every run reaches, and the local modules of each import.
+_File = Tuple[scopes.Module, Set[ast.AST], List[Tuple[ast.stmt, List[_Place]]]]
+_included: List[str] = []  # files and folders of installed packages, see `include`
 _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
-def file_of(name, folders):
+def file_of(name: str, folders: List[str]) -> Optional[str]:
     """Returns the path of a module's source file, or None. Imports nothing.
 
     Args:
@@ -30,14 +36,14 @@ def file_of(name, folders):
     return spec.origin if spec.origin and spec.origin.endswith(".py") else None
 
 
-def include(path):
+def include(path: str) -> None:
     """Makes a file, or the files in a folder, count as local, though they are installed."""
     _included.append(os.path.abspath(path))
     is_local.cache_clear()
 
 
 @functools.lru_cache(maxsize=None)  # `import` asks for the importing file each time
-def is_local(path):
+def is_local(path: str) -> bool:
     """Returns whether a file is local: neither installed (see `include`) nor Python's own."""
     path = os.path.abspath(path)
     if any(path == each or path.startswith(each + os.sep) for each in _included):
@@ -45,12 +51,12 @@ def is_local(path):
     return not (_is_installed(path) or is_standard(path))
 
 
-def is_standard(path):
+def is_standard(path: str) -> bool:
     """Returns whether a file or folder belongs to the standard library."""
     return path.startswith(tuple(_STANDARD_LIBRARY)) and not _is_installed(path)
 
 
-def _is_installed(path):
+def _is_installed(path: str) -> bool:
     if not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep)):
         return True
     folders = (os.path.join(os.path.abspath(each), "") for each in sys.path)
@@ -58,16 +64,16 @@ def _is_installed(path):
 
 
 @functools.lru_cache(maxsize=None)
-def _installed_into(folder):
+def _installed_into(folder: str) -> Set[str]:
     """Returns the paths of the files that `pip install --target` has installed into a folder."""
-    paths = set()
+    paths: Set[str] = set()
     for record in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
         with open(record, newline="", encoding="utf-8") as lines:
             paths.update(os.path.join(folder, row[0]) for row in csv.reader(lines) if row)
     return paths
 
 
-def read(path, name):
+def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
     """Parses a script and the local files that it imports.
 
     Args:
@@ -80,7 +86,7 @@ def read(path, name):
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first_files = [(path, name)] + list(_local(packages))
-    files = {}  # from real paths to (module, reached nodes, imports)
+    files: Dict[str, _File] = {}  # from real paths to (module, reached nodes, imports)
     waiting = list(first_files)
     while waiting:
         path, name = waiting.pop(0)
@@ -101,14 +107,14 @@ def read(path, name):
     }
 
 
-def _certain_paths(files, waiting):
+def _certain_paths(files: Dict[str, _File], waiting: List[str]) -> Set[str]:
     """Returns the real paths of the modules that every run imports.
 
     Args:
       files: the dict that `read` makes.
       waiting: the real paths of modules that every run imports. The list is emptied.
     """
-    certain = set()
+    certain: Set[str] = set()
     while waiting:
         real = waiting.pop()
         if real in files and real not in certain:
@@ -119,7 +125,7 @@ def _certain_paths(files, waiting):
     return certain
 
 
-def _imports(module):
+def _imports(module: scopes.Module) -> Iterator[Tuple[ast.stmt, List[str]]]:
     """Yields pairs: an import statement of a file, and the full names in it that may be modules."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
@@ -129,7 +135,7 @@ def _imports(module):
             yield node, [package] + [f"{package}.{alias.name}" for alias in node.names]
 
 
-def _local(names):
+def _local(names: Iterable[str]) -> Iterator[_Place]:
     """Yields (path, full name) of each local module in `names`, and of its parent packages."""
     for name in names:
         parts = name.split(".")

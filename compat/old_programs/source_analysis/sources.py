@@ -1,5 +1,7 @@
 """Finds and parses the files that `legacy-opt audit` reads: Python files and notebooks."""
 
+from __future__ import annotations
+
 import ast
 import json
 import os
@@ -7,7 +9,7 @@ import re
 import sys
 import tokenize
 import warnings
-from typing import Callable, List, NamedTuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from ... import file_endings, special_files
 
@@ -56,10 +58,10 @@ class Source(NamedTuple):
     path: str
     lines: List[str]
     tree: ast.Module
-    place: Callable
-    unread: tuple = ()
+    place: Callable[[int], Tuple[str, int]]
+    unread: Tuple[UnreadableError, ...] = ()
 
-    def name_after(self, node, word, name):
+    def name_after(self, node: ast.AST, word: str, name: str) -> ast.AST:
         """Returns a node with the line and column of the name that follows `import` or `class`.
 
         Before Python 3.10, the nodes of imported names have no line.
@@ -82,12 +84,12 @@ class UnreadableError(Exception):
       why: the reason, a sentence.
     """
 
-    def __init__(self, path, line, column, why):
+    def __init__(self, path: str, line: int, column: int, why: str) -> None:
         super().__init__(why)
         self.path, self.line, self.column, self.why = path, line, column, why
 
 
-def find(paths):
+def find(paths: Iterable[str]) -> List[str]:
     """Returns the files to read, in order and without repetitions.
 
     Args:
@@ -99,7 +101,7 @@ def find(paths):
       ValueError: a path does not exist, is not a regular file or folder, or is a folder without
         .py and .ipynb files.
     """
-    paths_by_real_path = {}
+    paths_by_real_path: Dict[str, str] = {}
     for path in paths:
         if not os.path.exists(path):
             raise ValueError(f"There is no file or folder {path!r}.")
@@ -112,7 +114,7 @@ def find(paths):
     return list(paths_by_real_path.values())
 
 
-def _files_in(folder):
+def _files_in(folder: str) -> Iterator[str]:
     for home, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if _is_searched(home, name))
         for name in sorted(files):
@@ -120,13 +122,13 @@ def _files_in(folder):
                 yield os.path.join(home, name)
 
 
-def _is_searched(home, name):
+def _is_searched(home: str, name: str) -> bool:
     if name.startswith(".") or name in _SKIPPED:
         return False
     return not any(os.path.exists(os.path.join(home, name, mark)) for mark in _ENVIRONMENTS)
 
 
-def read(path):
+def read(path: str) -> Source:
     """Parses a file and returns its `Source`.
 
     Raises:
@@ -143,7 +145,7 @@ def read(path):
     return Source(path, lines, _parse(path, lines), lambda line: (path, line))
 
 
-def _parse(path, lines):
+def _parse(path: str, lines: List[str]) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as of "\\d": Python warns if it runs the file
@@ -156,7 +158,7 @@ def _parse(path, lines):
         raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
 
 
-def _why(error, failing_lines, lines):
+def _why(error: SyntaxError, failing_lines: List[str], lines: List[str]) -> str:
     line_numbers = [n for n, line in enumerate(lines, 1) if _OPTIMIZER_WORDS.search(line)]
     hint = ""
     if line_numbers:
@@ -170,7 +172,7 @@ def _why(error, failing_lines, lines):
     return f"{version} cannot parse it: {error.msg}.{hint}"
 
 
-def _read_notebook(path):
+def _read_notebook(path: str) -> Source:
     """Returns the `Source` of a notebook: one module of all code cells that Python can parse."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -180,7 +182,9 @@ def _read_notebook(path):
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         why = f"it is not a notebook of nbformat 4: {type(error).__name__}: {error}."
         raise UnreadableError(path, 1, 1, why) from error
-    lines, places, unread = [], [], []
+    lines: List[str] = []
+    places: List[Tuple[str, int]] = []
+    unread: List[UnreadableError] = []
     for number, each in enumerate(cells, 1):
         cell_path = f"{path}[{number}]"
         try:
@@ -206,7 +210,7 @@ def _read_notebook(path):
     return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
 
 
-def _cell(cell):
+def _cell(cell: Any) -> Tuple[str, List[str]]:
     """Returns the type of a notebook's cell, and its lines; a cell without source has no lines.
 
     Raises:
@@ -218,7 +222,7 @@ def _cell(cell):
     return kind, "".join(source).splitlines()
 
 
-def _as_python(path, cell):
+def _as_python(path: str, cell: List[str]) -> List[str]:
     """Returns the lines of a cell as Python: IPython's magics and the cell's indentation replaced.
 
     If the cell is indented, which IPython allows, an `if` is the first line, for which the cell has
@@ -241,7 +245,7 @@ def _as_python(path, cell):
     raise UnreadableError(path, max(failure.line - len(opening), 1), failure.column, failure.why)
 
 
-def _with_code_of_magics(line):
+def _with_code_of_magics(line: str) -> str:
     """Replaces magics, but keeps code, such as `f()` in `%time f()`, at its column."""
     code = _MAGIC_WITH_CODE.match(line)
     if code:
@@ -255,11 +259,11 @@ def _with_code_of_magics(line):
     return re.sub(r"\?{1,2}\s*$", "", line)
 
 
-def _without_magics(line):
+def _without_magics(line: str) -> str:
     return _MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line))
 
 
-def module_names(path):
+def module_names(path: str) -> List[str]:
     """Returns the full names under which other files may import a Python file, likeliest first.
 
     The first name begins with the outermost package (a folder with `__init__.py`) that contains the

@@ -9,13 +9,27 @@ A use is guarded if the code expects that the name may be missing. Guarded code 
   `TYPE_CHECKING`.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import contextlib
-from typing import Any, NamedTuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .. import old_names
 from . import reached, scopes
+from .scopes import Meaning, Module
 
 _CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
@@ -38,8 +52,8 @@ class MissingUse(NamedTuple):
     name: str
     node: Any
     imported: str
-    owners: tuple
-    guards: tuple
+    owners: Tuple[str, ...]
+    guards: Tuple[str, ...]
 
 
 class MissingUses(ast.NodeVisitor):
@@ -57,37 +71,42 @@ class MissingUses(ast.NodeVisitor):
       expected: a dict from each missing full name that guarded code uses to its guards.
     """
 
-    def __init__(self, module, names, is_missing):
-        self.module, self.uses, self.expected = module, [], {}
+    def __init__(
+        self, module: Module, names: scopes.NameResolver, is_missing: Callable[[str], bool]
+    ) -> None:
+        self.module = module
+        self.uses: List[MissingUse] = []
+        self.expected: Dict[str, Tuple[str, ...]] = {}
         self._names, self._is_missing_here = names, is_missing
         self._scope = module.scope
         # The names that are checked by the guards around the visited node; "" means any name.
-        self._guarded = []
-        self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
+        self._guarded: List[str] = []
+        # For each use of TensorFlow, in order: whether the name exists.
+        self._uses_found: List[bool] = []
         self.visit(module.source.tree)
 
-    def visit(self, node):
+    def visit(self, node: ast.AST) -> None:
         outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
         super().visit(node)
         self._scope = outer
 
-    def generic_visit(self, node):
+    def generic_visit(self, node: ast.AST) -> None:
         # visit_If may add guards for the rest of a block of this node. Remove these guards at the
         # end of the node.
         with self._guarding([]):
             super().generic_visit(node)
 
-    def visit_Import(self, node):
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             self._record([alias.name], node, alias.name)
 
-    def visit_ImportFrom(self, node):
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = self.module.imported(node)
         for alias in node.names:
             name = module if alias.name == "*" else f"{module}.{alias.name}"
             self._record([name], node, alias.name)
 
-    def visit_Name(self, node):
+    def visit_Name(self, node: ast.Name) -> None:
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             meanings = self._names.resolve(node, self._scope)
@@ -95,7 +114,7 @@ class MissingUses(ast.NodeVisitor):
             meanings = [each for each in meanings if each not in excluded]
             self._record(meanings, node, owners=tuple(map(str, meanings)))
 
-    def visit_Attribute(self, node):
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         base = first_of(node)
         if not isinstance(base, ast.Name):
             self.generic_visit(node)
@@ -106,7 +125,7 @@ class MissingUses(ast.NodeVisitor):
             meanings = [each for each in meanings if not str(each).startswith(excluded)]
             self._record(meanings, node, owners=owners)
 
-    def visit_Try(self, node):
+    def visit_Try(self, node: ast.Try) -> None:
         before = len(self._uses_found)
         is_guard = any(_catches(each) and not _ends(each) for each in node.handlers)
         with self._guarding([""] if is_guard else []):
@@ -119,43 +138,43 @@ class MissingUses(ast.NodeVisitor):
                 self.visit(handler)
         self._visit_all(node.finalbody)
 
-    def visit_With(self, node):
+    def visit_With(self, node: ast.With) -> None:
         self._visit_all(node.items)
         with self._guarding([""] if any(map(_suppresses, node.items)) else []):
             self._visit_all(node.body)
 
-    def visit_If(self, node):
+    def visit_If(self, node: ast.If) -> None:
         names = self._checked_names(node.test)
         with self._guarding(names):
             self.generic_visit(node)
         if isinstance(node.body[-1], _JUMPS):
             self._guarded += names  # the rest of the block depends on the condition, like an `else`
 
-    def visit_IfExp(self, node):
+    def visit_IfExp(self, node: ast.IfExp) -> None:
         with self._guarding(self._checked_names(node.test)):
             self.generic_visit(node)
 
-    def visit_BoolOp(self, node):
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
         with self._guarding(self._checked_names(node)):
             self.generic_visit(node)
 
-    def _visit_all(self, nodes):
+    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
 
     @contextlib.contextmanager
-    def _guarding(self, names):
+    def _guarding(self, names: List[str]) -> Iterator[None]:
         before = len(self._guarded)
         self._guarded += names
         yield
         del self._guarded[before:]
 
-    def _checked_names(self, test):
+    def _checked_names(self, test: ast.expr) -> List[str]:
         """Returns the missing names whose presence a condition checks.
 
         Returns [""], which means any name, for conditions on the version or on TYPE_CHECKING.
         """
-        checked = []
+        checked: List[str] = []
         for node in ast.walk(test):
             if scopes.last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
                 return [""]
@@ -166,7 +185,7 @@ class MissingUses(ast.NodeVisitor):
                     checked.append(full_name)
         return checked
 
-    def _depends_on_version(self, node):
+    def _depends_on_version(self, node: ast.AST) -> bool:
         """Returns whether a name is TensorFlow's version, or is computed from this version."""
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return False
@@ -183,7 +202,7 @@ class MissingUses(ast.NodeVisitor):
             for each in ast.walk(source)
         )
 
-    def _excluded_meanings(self, name, meanings):
+    def _excluded_meanings(self, name: str, meanings: Sequence[Meaning]) -> List[Meaning]:
         """Returns the meanings that a name does not have, although star imports suggest them."""
         undefined = list(filter(self._names.is_undefined, meanings))
         excluded = undefined if len(undefined) < len(meanings) else []
@@ -194,37 +213,45 @@ class MissingUses(ast.NodeVisitor):
                 for each in filter(self._is_missing, meanings)
                 if hasattr(builtins, name)
                 or not old_names.is_removed(each)
-                or self._is_missing(modules_of_names.get(each))  # the star import itself is a use
+                or self._is_missing(
+                    modules_of_names.get(str(each))
+                )  # the star import itself is a use
             ]
         return excluded
 
-    def _is_missing(self, name):
+    def _is_missing(self, name: Optional[Meaning]) -> bool:
         if not isinstance(name, str) or name.partition(".")[0] not in _ROOTS:
             return False
         return self._is_missing_here(name)
 
-    def _record(self, meanings, node, imported="", owners=()):
+    def _record(
+        self,
+        meanings: Sequence[Meaning],
+        node: ast.AST,
+        imported: str = "",
+        owners: Tuple[str, ...] = (),
+    ) -> None:
         """Records the use of a name if all meanings are missing; records the first meaning."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
         if any(str(each).partition(".")[0] in ("tensorflow", "collections") for each in meanings):
             self._uses_found.append(not is_missing)
         if not is_missing:
             return
-        name = meanings[0]
+        name = str(meanings[0])
         guards = [each for each in self._guarded if (name + ".").startswith(each and each + ".")]
         if guards:
             self.expected.setdefault(name, tuple(guards))
         self.uses.append(MissingUse(name, node, imported, owners, tuple(guards)))
 
 
-def first_of(node):
+def first_of(node: ast.AST) -> ast.AST:
     """Returns the expression to which a chain of attributes belongs: `x` for `x.y.z`."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node
 
 
-def _presence_check(node):
+def _presence_check(node: ast.AST) -> Tuple[Optional[ast.expr], Optional[str]]:
     """Returns x and "name" if a node is `hasattr(x, "name")` or `"name" in dir(x)`.
 
     Returns (None, None) for other nodes.
@@ -238,16 +265,16 @@ def _presence_check(node):
     return None, None
 
 
-def _called(node):
+def _called(node: Any) -> Optional[str]:
     return getattr(getattr(node, "func", None), "id", None)
 
 
-def _is_function(meaning):
+def _is_function(meaning: Meaning) -> bool:
     node = getattr(meaning, "node", None)
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
-def _catches(handler):
+def _catches(handler: ast.ExceptHandler) -> bool:
     """Returns whether an `except` catches the errors that a missing name raises."""
     if handler.type is None:
         return True
@@ -255,12 +282,12 @@ def _catches(handler):
     return any(scopes.last_name(each) in _CATCHING for each in types_)
 
 
-def _ends(handler):
+def _ends(handler: ast.ExceptHandler) -> bool:
     """Returns whether an `except` raises an error again, or ends the program."""
     return any(map(reached.always_leaves, handler.body))
 
 
-def _suppresses(item):
+def _suppresses(item: ast.withitem) -> bool:
     """Returns whether a `with` item is `suppress(…)` of the errors that a missing name raises."""
     call = item.context_expr
     if not isinstance(call, ast.Call) or scopes.last_name(call.func) != "suppress":
