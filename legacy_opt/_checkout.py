@@ -3,6 +3,8 @@
 In a checkout, `import compat` also works, and imports the same modules.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -10,6 +12,8 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Optional, Sequence
 
 COMPAT = "legacy_opt.compat"
 FOLDER = Path(__file__).resolve().parents[1] / "compat"
@@ -18,7 +22,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "compat"
 class CompatFinder(importlib.abc.MetaPathFinder):
     """Finds `legacy_opt.compat`, and resolves `compat.X` to the module `legacy_opt.compat.X`."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         if name == COMPAT:
             return importlib.util.spec_from_file_location(
                 name, str(FOLDER / "__init__.py"), submodule_search_locations=[str(FOLDER)]
@@ -33,17 +39,17 @@ class CompatFinder(importlib.abc.MetaPathFinder):
 class SameModule(importlib.abc.Loader):
     """Returns a module that was imported under another name, instead of loading a second copy."""
 
-    def __init__(self, module):
+    def __init__(self, module: ModuleType):
         self.module, self.spec = module, module.__spec__
 
-    def create_module(self, spec):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return self.module
 
-    def exec_module(self, module):
+    def exec_module(self, module: ModuleType):
         module.__spec__ = self.spec  # the import system has replaced this spec by one for compat.X
 
 
-def commit():
+def commit() -> Optional[str]:
     """Returns the commit of the checkout, such as "a9bb9efc61" or "a9bb9efc61-dirty", or None.
 
     None means that this is no checkout of git, or that git is not installed.

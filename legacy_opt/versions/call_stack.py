@@ -1,9 +1,11 @@
 """Searches the call stack for callers in TensorFlow."""
 
+from __future__ import annotations
+
 import sys
 
 
-def writing_saved_model():
+def writing_saved_model() -> bool:
     """Whether TensorFlow's SavedModel writer is on the call stack.
 
     The call stack is needed because TensorFlow does not pass the file format to an optimizer.
@@ -16,7 +18,7 @@ def writing_saved_model():
     return False
 
 
-def called_by_checkpoint():
+def called_by_checkpoint() -> bool:
     """Whether the calling function was called by TensorFlow's object-based checkpoint code."""
     module = sys._getframe(2).f_globals.get("__name__", "")
     return ".python.training.tracking." in module or ".python.checkpoint." in module

@@ -7,6 +7,8 @@ a module object that has Keras 2 and the removed names. TensorFlow itself is not
 `tf.keras` may be Keras 3.
 """
 
+from __future__ import annotations
+
 import builtins
 import functools
 import importlib
@@ -16,7 +18,17 @@ import inspect
 import os
 import sys
 import types
-from typing import NamedTuple
+from typing import (
+    Any,
+    Callable,
+    List,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    TypeVar,
+)
 
 import tensorflow as tf
 
@@ -29,7 +41,7 @@ _TPU_ESTIMATOR = _PACKAGE + ".python.estimator.tpu.tpu_estimator"
 _TPU_EMBEDDING = _PACKAGE + ".python.estimator.tpu._tpu_estimator_embedding"
 
 
-def has_own_estimator():
+def has_own_estimator() -> bool:
     """Whether TensorFlow itself has `tf.estimator`, and can import it."""
     try:
         return not isinstance(tf.estimator, LazyModule) and hasattr(tf.estimator, "Estimator")
@@ -37,7 +49,7 @@ def has_own_estimator():
         return False
 
 
-def estimator(api="v1"):
+def estimator(api: str = "v1") -> types.ModuleType:
     """Returns the Estimator module of TensorFlow or of tensorflow-estimator.
 
     Args:
@@ -56,7 +68,7 @@ def estimator(api="v1"):
     return _import_package(api)
 
 
-def estimator_problem():
+def estimator_problem() -> Optional[str]:
     """Returns why Estimators are not available, and the pip command; None if they are available."""
     if has_own_estimator():
         return None
@@ -72,11 +84,11 @@ def estimator_problem():
     return None
 
 
-def _minor():
+def _minor() -> str:
     return ".".join(tf.__version__.split(".")[:2])
 
 
-def _installed_version(package):
+def _installed_version(package: str) -> Optional[str]:
     from importlib import metadata  # missing in Python 3.7, which has no TensorFlow 2.16
 
     try:
@@ -86,7 +98,7 @@ def _installed_version(package):
 
 
 @functools.lru_cache(maxsize=None)
-def _import_package(api):
+def _import_package(api: str) -> types.ModuleType:
     if not any(isinstance(each, _EstimatorFinder) for each in sys.meta_path):
         # An earlier import, without the view, may have failed and left modules in sys.modules.
         for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
@@ -104,11 +116,11 @@ class LazyModule(types.ModuleType):
       **known: attributes that are available without a call of `find`.
     """
 
-    def __init__(self, name, find, **known):
+    def __init__(self, name: str, find: Callable[[], types.ModuleType], **known: Any):
         super().__init__(name)
         vars(self).update(known, _find=find)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         try:
@@ -116,7 +128,7 @@ class LazyModule(types.ModuleType):
         except ImportError as error:
             raise AttributeError(f"{self.__name__}.{name}: {error}") from None
 
-    def __dir__(self):
+    def __dir__(self) -> List[str]:
         return dir(self._find())
 
 
@@ -138,7 +150,7 @@ class RemovedModule(NamedTuple):
     stand_in: LazyModule
 
 
-def removed_modules():
+def removed_modules() -> List[RemovedModule]:
     """Returns a list of `RemovedModule`: `tf.estimator`, and modules that Keras 3 lacks."""
     if hasattr(tf, "estimator"):
         return []
@@ -159,14 +171,14 @@ def removed_modules():
     return removed
 
 
-def _needs_keras_2(lazy_module):
+def _needs_keras_2(lazy_module: types.ModuleType) -> bool:
     """Whether TensorFlow looks for a module (loaded lazily) in Keras 3, which lacks this module."""
     # `vars` is used because getattr on the module would make TensorFlow import Keras.
     is_keras_3 = vars(lazy_module).get("_tfll_keras_version") == "keras_3"
     return is_keras_3 or os.environ.get("TF_USE_LEGACY_KERAS") not in ("true", "True", "1")
 
 
-def rnn_cell():
+def rnn_cell() -> types.ModuleType:
     """Returns the module `tf.compat.v1.nn.rnn_cell`, or the same module of the package tf_keras.
 
     Raises:
@@ -176,23 +188,23 @@ def rnn_cell():
     return _of_keras_2(tf.compat.v1.nn, "rnn_cell")
 
 
-def layers():
+def layers() -> types.ModuleType:
     """Returns the module `tf.compat.v1.layers`; see `rnn_cell`."""
     return _of_keras_2(tf.compat.v1, "layers")
 
 
-def _of_keras_2(home, name):
+def _of_keras_2(home: types.ModuleType, name: str) -> types.ModuleType:
     module = getattr(home, name)
     is_removed = not hasattr(tf, "estimator") and _needs_keras_2(module)
     return _legacy_keras(name) if is_removed else module
 
 
-def _legacy_keras(name):
+def _legacy_keras(name: str) -> types.ModuleType:
     """Returns Keras 2's module for `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
     return getattr(_keras_2_of("v1").__internal__.legacy, name)
 
 
-def _keras_2_of(api):
+def _keras_2_of(api: str) -> types.ModuleType:
     try:
         return importlib.import_module(f"tf_keras.api._{api}.keras")
     except ImportError as error:
@@ -203,10 +215,12 @@ def _keras_2_of(api):
 class _EstimatorFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of tensorflow-estimator, and makes them import a view of TensorFlow."""
 
-    def __init__(self, view):
+    def __init__(self, view: types.ModuleType):
         self.builtins = dict(vars(builtins), __import__=functools.partial(_import, view))
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]], target: Optional[types.ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         if name == _TPU_EMBEDDING:
             return importlib.machinery.ModuleSpec(name, _RemovedLoader())
         if name.partition(".")[0] != _PACKAGE:
@@ -221,7 +235,7 @@ class _EstimatorFinder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.machinery.SourceFileLoader):
     """Loads a module whose import statements call `__import__` of the attribute `builtins`."""
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType):
         vars(module)["__builtins__"] = self.builtins
         super().exec_module(module)
         if module.__name__ == _TPU_ESTIMATOR:
@@ -231,11 +245,11 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _RemovedLoader(importlib.abc.Loader):
     """Replaces a module that needs removed parts of TensorFlow; see `_removed_class`."""
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType):
         module.__getattr__ = _removed_class
 
 
-def _removed_module(name):
+def _removed_module(name: str) -> types.ModuleType:
     """Returns a replacement for a removed module; see `_removed_class`."""
     module = types.ModuleType(name)
     module.__getattr__ = _removed_class
@@ -243,12 +257,12 @@ def _removed_module(name):
 
 
 @functools.lru_cache(maxsize=None)
-def _removed_class(name):
+def _removed_class(name: str) -> type:
     """Returns a class that raises an error when it is instantiated."""
     if name.startswith("__"):
         raise AttributeError(name)
 
-    def refuse(cls, *args, **kwargs):
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{name} is not available with {_NO_TPUS}")
 
     return type(name, (), {"__new__": refuse})
@@ -260,13 +274,13 @@ _NO_TPUS = (
 )
 
 
-def _refuse_tpus(cls):
+def _refuse_tpus(cls: type):
     """Makes the constructor of TPUEstimator raise an error if `use_tpu` is true."""
     original = cls.__init__
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any):
         if signature.bind(self, *args, **kwargs).arguments.get("use_tpu", True):
             raise NotImplementedError(
                 f"{cls.__name__} with use_tpu=True (the default) is not available with "
@@ -280,15 +294,22 @@ def _refuse_tpus(cls):
 class _View(types.ModuleType):
     """A module that has the attributes of another module, except for replaced attributes."""
 
-    def __init__(self, module, **replaced):
+    def __init__(self, module: types.ModuleType, **replaced: Any):
         super().__init__(module.__name__)
         vars(self).update(replaced, _module=module)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
 
-def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
+def _import(
+    view: types.ModuleType,
+    name: str,
+    globals: Optional[Mapping[str, Any]] = None,
+    locals: Optional[Mapping[str, Any]] = None,
+    fromlist: Sequence[str] = (),
+    level: int = 0,
+) -> types.ModuleType:
     """Imports like `__import__`, but returns views of TensorFlow and of modules in `_REPLACED`."""
     module = builtins.__import__(name, globals, locals, fromlist, level)
     if name == "tensorflow" and not fromlist:
@@ -298,7 +319,7 @@ def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
     return module
 
 
-def _view_of_tensorflow():
+def _view_of_tensorflow() -> _View:
     """Returns a view of `tensorflow` in which Keras is Keras 2."""
     v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
     keras = {name: getattr(v2, name) for name in ("losses", "metrics", "optimizers")}
@@ -316,20 +337,23 @@ def _view_of_tensorflow():
     return _View(tf, compat=_View(tf.compat, **apis), **keras)
 
 
+_Exported = TypeVar("_Exported")
+
+
 class _Export:
     """Replaces a decorator that registers public names with TensorFlow. Registers nothing."""
 
-    def __init__(self, *names, **options):
+    def __init__(self, *names: str, **options: Any):
         pass
 
-    def __call__(self, exported):
+    def __call__(self, exported: _Exported) -> _Exported:
         return exported
 
-    def export_constant(self, module, name):
+    def export_constant(self, module: str, name: str):
         pass
 
 
-def _init_run_config(config, tf_config):
+def _init_run_config(config: Any, tf_config: Mapping[str, Any]):
     """Initializes a `RunConfig` with a distribution strategy. Raises a ValueError in clusters."""
     if tf_config.get("cluster"):
         raise ValueError(

@@ -1,9 +1,15 @@
 """Functions for the graphs of functions: those of `tf.function`, and branches and loops."""
 
+from __future__ import annotations
+
+from typing import Dict
+
+import tensorflow as tf
+
 from legacy_opt.versions.modes import is_symbolic
 
 
-def captures(graph):
+def captures(graph: tf.Graph) -> Dict[tf.Operation, tf.Tensor]:
     """Returns the tensors of surrounding graphs that the inputs of a function's graph stand for.
 
     The result is a dict from operations of `graph`, without inputs that stand for eager tensors.

@@ -1,9 +1,13 @@
 """Finds Keras 2 and Keras 3, and hides their differences."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import os
 import sys
+from types import ModuleType
+from typing import Any, Dict, Hashable, Iterator, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +15,12 @@ import tensorflow as tf
 from legacy_opt.versions.modes import for_a_session
 from legacy_opt.versions.pip_commands import pip_command
 
+# Types of Keras 2 or Keras 3, which may not be installed.
+KerasOptimizer = Any
+KerasVariable = Any
 
-def keras_facts():
+
+def keras_facts() -> Dict[str, Union[str, int]]:
     """Imports `tf.keras` and returns its version and origin.
 
     Returns:
@@ -39,7 +47,7 @@ def keras_facts():
     return {"version": version, "generation": generation, "home": home, "backend": backend}
 
 
-def optimizer_v2():
+def optimizer_v2() -> type:
     """Imports Keras 2 and returns its class OptimizerV2.
 
     The class is `tf.keras.optimizers.Optimizer` up to TensorFlow 2.10,
@@ -50,13 +58,13 @@ def optimizer_v2():
     """
     keras = keras_2()
     for home in (keras.optimizers, getattr(keras.optimizers, "legacy", None)):
-        candidate = getattr(home, "Optimizer", None)
+        candidate: Any = getattr(home, "Optimizer", None)
         if hasattr(candidate, "_resource_apply_dense"):
             return candidate
     raise ImportError(f"This Keras ({keras.__name__}) has no OptimizerV2.")
 
 
-def keras_2():
+def keras_2() -> ModuleType:
     """Returns Keras 2: `tf.keras`, or the package tf_keras if `tf.keras` is Keras 3.
 
     Raises:
@@ -76,7 +84,7 @@ def keras_2():
         ) from error
 
 
-def keras_1():
+def keras_1() -> ModuleType:
     """Returns Keras 2 with the names and defaults of TensorFlow 1: `tf.compat.v1.keras`.
 
     If `tf.compat.v1.keras` is Keras 3, returns the same module of tf_keras, like `keras_2`.
@@ -86,21 +94,21 @@ def keras_1():
     return importlib.import_module(name)
 
 
-def keras_optimizers_1():
+def keras_optimizers_1() -> ModuleType:
     """Returns the module of `keras_1` with Keras' first optimizers, those of `tf.contrib.keras`."""
     home = keras_1().optimizers.get.__module__
     names = (home + ".optimizer_v1", home[:-1] + "_v1")  # the second: TensorFlow up to 2.8
     return next(sys.modules[name] for name in names if name in sys.modules)
 
 
-def keras_3():
+def keras_3() -> ModuleType:
     """Returns the package keras if it is Keras 3.
 
     Raises:
       ImportError: Keras 3 is not installed, is too old, or has a backend other than TensorFlow.
     """
     try:
-        keras = importlib.import_module("keras")
+        keras: Any = importlib.import_module("keras")
     except ImportError:
         keras = None
     if not hasattr(keras, "ops"):
@@ -122,7 +130,7 @@ def keras_3():
     return keras
 
 
-def api_of(value):
+def api_of(value: Any) -> Optional[str]:
     """Returns the `api` of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
@@ -139,7 +147,7 @@ def api_of(value):
     return None
 
 
-def with_wrapped(optimizer):
+def with_wrapped(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
     """Yields an OptimizerV2, and the OptimizerV2s that it wraps, as those of Addons do."""
     yield optimizer
     for each in vars(optimizer).values():
@@ -147,7 +155,7 @@ def with_wrapped(optimizer):
             yield from with_wrapped(each)
 
 
-def create_optimizer_weights(optimizer, variables):
+def create_optimizer_weights(optimizer: KerasOptimizer, variables: List[KerasVariable]):
     """Creates a Keras optimizer's state variables for `variables` if they do not exist yet."""
     if api_of(optimizer) == "keras3":
         optimizer.build(variables)
@@ -160,7 +168,7 @@ def create_optimizer_weights(optimizer, variables):
         optimizer._create_slots(variables)
 
 
-def keras_3_distributes(strategy):
+def keras_3_distributes(strategy: tf.distribute.Strategy) -> bool:
     """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
 
     Tests have shown that Keras up to 3.7 does not divide the loss. Therefore `fit` trains with
@@ -173,25 +181,25 @@ def keras_3_distributes(strategy):
         return float(loss(tf.ones([1, 1]), tf.zeros([1, 1]))) < 1
 
 
-def is_keras_3_variable(value):
+def is_keras_3_variable(value: Any) -> bool:
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
     # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. Therefore
     # this function tests the dtype: it is a string in Keras 3 variables, but not in tf.Variable.
     return isinstance(getattr(value, "dtype", None), str)
 
 
-def tf_variable(value):
+def tf_variable(value: Any) -> Any:
     """Returns the `tf.Variable` inside a Keras 3 variable. Returns other objects unchanged."""
     return value.value if is_keras_3_variable(value) else value
 
 
-def tf_variable_without_cast(value):
+def tf_variable_without_cast(value: KerasVariable) -> tf.Variable:
     """Returns the `tf.Variable` inside a Keras 3 variable, even in a layer that casts variables."""
     found = getattr(value, "_value", None)  # `value.value` would be the result of the cast
     return found if isinstance(found, tf.Variable) else tf_variable(value)
 
 
-def value_of(variable):
+def value_of(variable: KerasVariable) -> np.ndarray:
     """Returns a variable's value as an array. In a TF1 graph, Keras' session reads the value."""
     variable = tf_variable(variable)
     if for_a_session():
@@ -199,7 +207,7 @@ def value_of(variable):
     return variable.numpy()
 
 
-def assign_to(variable, value):
+def assign_to(variable: KerasVariable, value: np.ndarray):
     """Assigns a value to a variable. In a TF1 graph, Keras' session assigns the value."""
     variable = tf_variable(variable)
     if for_a_session():
@@ -208,7 +216,7 @@ def assign_to(variable, value):
         variable.assign(value)
 
 
-def in_stateless_scope():
+def in_stateless_scope() -> bool:
     """Whether a Keras 3 StatelessScope is active.
 
     A StatelessScope records assignments to variables instead of executing them.
@@ -217,18 +225,18 @@ def in_stateless_scope():
     return scope is not None and scope.in_stateless_scope()
 
 
-def slot_key(variable):
+def slot_key(variable: KerasVariable) -> Hashable:
     """Returns the key under which OptimizerV2 keeps the slots of `variable`."""
     return _optimizer_v2_module()._var_key(variable)
 
 
 @functools.lru_cache(maxsize=None)
-def _optimizer_v2_module():
+def _optimizer_v2_module() -> ModuleType:
     (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
     return sys.modules[base.__module__]
 
 
-def track_keras_variable(variable):
+def track_keras_variable(variable: KerasVariable):
     """Registers a variable with Keras in graph mode, so that Keras initializes the variable."""
     _optimizer_v2_module().backend.track_variable(variable)
 
@@ -236,12 +244,12 @@ def track_keras_variable(variable):
 KERAS_PACKAGE = "legacy_opt"  # prefix of registered class names in files that Keras saves
 
 
-def register_with_keras_3(cls):
+def register_with_keras_3(cls: type):
     """Registers `cls` so that Keras 3 can load it from saved models."""
     keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
 
 
-def register_with_keras_2(cls):
+def register_with_keras_2(cls: type):
     """Registers `cls` so that Keras 2 can load it by class name and by registered name."""
     utils = keras_2().utils
     if hasattr(utils, "register_keras_serializable"):

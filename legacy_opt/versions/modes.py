@@ -1,5 +1,7 @@
 """TensorFlow's version, features and execution modes."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import functools
@@ -8,13 +10,14 @@ import mmap
 import os
 import sys
 import types
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
 EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control flow"
 
 
-def building():
+def building() -> str:
     """Returns the mode in which operations are created: EAGER, FUNCTION, CONTROL_FLOW or GRAPH.
 
     Returns:
@@ -30,7 +33,7 @@ def building():
     return GRAPH if graph._get_control_flow_context() is None else CONTROL_FLOW
 
 
-def runs_in_order():
+def runs_in_order() -> bool:
     """Whether reads and writes of variables run in program order.
 
     This is the case in eager execution and in `tf.function`, but not in TF1 graphs or in
@@ -40,14 +43,14 @@ def runs_in_order():
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
-def for_a_session():
+def for_a_session() -> bool:
     """Whether the outermost context is a TF1 graph, also while a function or branch is built."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
 
 @contextlib.contextmanager
-def v1_control_flow():
+def v1_control_flow() -> Iterator[None]:
     """Makes `tf.cond` build Switch and Merge operations, which work with ref variables."""
     # A graph is entered because control_flow_v2_enabled() is always True in functions.
     with tf.Graph().as_default():
@@ -61,17 +64,17 @@ def v1_control_flow():
             tf.compat.v1.enable_control_flow_v2()
 
 
-def tensorflow_version():
+def tensorflow_version() -> str:
     """Returns TensorFlow's version, for messages."""
     return tf.__version__
 
 
-def tensorflow_build():
+def tensorflow_build() -> Tuple[str, str, str]:
     """Returns TensorFlow's version, source revision and C++ ABI, which identify a build."""
     return tf.__version__, tf.version.GIT_VERSION, str(tf.sysconfig.CXX11_ABI_FLAG)
 
 
-def cpp_standard(folder=None):
+def cpp_standard(folder: Optional[str] = None) -> str:
     """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag.
 
     `folder` may have the libraries of another TensorFlow, which need not run on this machine.
@@ -87,7 +90,7 @@ def cpp_standard(folder=None):
     return "-std=c++17" if has_cpp17 else "-std=c++14"
 
 
-def tensorflow_modes():
+def tensorflow_modes() -> Dict[str, bool]:
     """Returns which behaviours of TensorFlow 2 are enabled, as a dict from name to bool."""
     v1 = tf.compat.v1
     return {
@@ -98,7 +101,9 @@ def tensorflow_modes():
 
 
 @contextlib.contextmanager
-def make_some_wait(awaited, is_chosen):
+def make_some_wait(
+    awaited: tf.Operation, is_chosen: Callable[[tf.Operation], bool]
+) -> Iterator[None]:
     """Scope whose operations run after `awaited` if `is_chosen(operation)` is true.
 
     Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
@@ -115,17 +120,17 @@ def make_some_wait(awaited, is_chosen):
             operation._add_control_input(awaited)
 
 
-def has_contrib():
+def has_contrib() -> bool:
     """Whether `tf.contrib` exists and is TensorFlow's own, not added by `patch_tensorflow`."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
-def speaks_v1():
+def speaks_v1() -> bool:
     """Whether `tf`, and not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
     return "Session" in dir(tf)  # hasattr would log a deprecation warning
 
 
-def modules_v1():
+def modules_v1() -> List[types.ModuleType]:
     """Returns all copies of the module `tf.compat.v1` that a program may have imported.
 
     `import tensorflow.compat.v1` creates a second copy of the module. Keras 2 also creates a copy,
@@ -139,7 +144,7 @@ def modules_v1():
     return list({id(plain_module(each)): each for each in [tf.compat.v1, *copies]}.values())
 
 
-def plain_module(module):
+def plain_module(module: types.ModuleType) -> types.ModuleType:
     """Returns the module inside TensorFlow's deprecation wrapper. Returns other modules unchanged.
 
     Set and delete attributes of the returned module, not of the wrapper. The wrapper caches
@@ -151,7 +156,7 @@ def plain_module(module):
     return getattr(module, "_tfmw_wrapped_module", module)
 
 
-def compiling_with_xla():
+def compiling_with_xla() -> bool:
     """Whether XLA will compile the graph that is being built (`jit_compile=True`)."""
     if tf.executing_eagerly():
         return False
@@ -167,7 +172,7 @@ def compiling_with_xla():
 
 
 @functools.lru_cache(maxsize=None)
-def xla_compiles_unique():
+def xla_compiles_unique() -> bool:
     """Whether XLA can compile `tf.unique`, which updates with sparse gradients use."""
     for name in ("jit_compile", "experimental_compile"):  # the second name: TensorFlow < 2.5
         try:
@@ -179,7 +184,7 @@ def xla_compiles_unique():
     return False
 
 
-def _run_once(function, numbers):
+def _run_once(function: Callable[[tf.Tensor], tf.Tensor], numbers: List[int]):
     """Calls a function of a tensor, in a graph of its own if the program does not run eagerly."""
     with tf.init_scope():
         if tf.executing_eagerly():
@@ -190,12 +195,12 @@ def _run_once(function, numbers):
         session.run(function(ids), {ids: numbers})
 
 
-def is_symbolic(value):
+def is_symbolic(value: Any) -> bool:
     """Whether `value` is a symbolic tensor of a graph, not an eager tensor."""
     return isinstance(value, (tf.Tensor, tf.IndexedSlices)) and hasattr(value, "op")
 
 
-def regroups_constant_factors():
+def regroups_constant_factors() -> bool:
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
     If so, the last bits of a result depend on whether a hyperparameter is read from a variable or
@@ -206,7 +211,7 @@ def regroups_constant_factors():
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
 
-def remapping_crashes():
+def remapping_crashes() -> bool:
     """Whether Grappler's remapping ends the process for layer normalization written by hand.
 
     TensorFlow 2.15.1 and 2.16.2 do that on x86-64 (`legacy-opt docs old_scripts`); 2.14.1 and
@@ -215,7 +220,7 @@ def remapping_crashes():
     return tf.__version__.startswith(("2.15.", "2.16."))
 
 
-def turn_remapping_off(say):
+def turn_remapping_off(say: Callable[[], None]):
     """Turns Grappler's remapping off in all new Sessions, unless a program has set it explicitly.
 
     `say` is called before a Session is created without remapping.
@@ -225,7 +230,7 @@ def turn_remapping_off(say):
     original = base.__init__
 
     @functools.wraps(original)
-    def __init__(self, target="", graph=None, config=None):
+    def __init__(self: Any, target: str = "", graph: Optional[tf.Graph] = None, config: Any = None):
         is_config = isinstance(config, tf.compat.v1.ConfigProto)
         if is_config and not config.graph_options.rewrite_options.remapping:
             config = copy.deepcopy(config)  # not in the program's own object
@@ -239,7 +244,7 @@ def turn_remapping_off(say):
     base.__init__ = __init__
 
 
-def lock_global_step_increment(operation):
+def lock_global_step_increment(operation: Optional[tf.Operation]) -> Optional[tf.Operation]:
     """Makes the increment of the global step acquire the lock, if the step is a ref variable.
 
     TensorFlow's optimizers increment a ref variable without its lock, so that increments by

@@ -1,11 +1,13 @@
 """The pip commands that install Keras 2 and Estimators beside a TensorFlow that lacks them."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 ESTIMATOR_VERSION = "2.15.0"  # the last release of tensorflow-estimator
 
 
-def pip_command(*packages, version=tf.__version__):
+def pip_command(*packages: str, version: str = tf.__version__) -> str:
     """Returns the command that installs packages without changing TensorFlow of this version."""
     minor = ".".join(version.split(".")[:2])
     requirements = {

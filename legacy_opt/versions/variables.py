@@ -1,6 +1,8 @@
 """Functions for partitioned and distributed variables, and for saving variables with a Saver."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -16,12 +18,12 @@ class Part(NamedTuple):
     """
 
     full_name: str
-    full_shape: list
-    shape: list
-    offset: list
+    full_shape: List[int]
+    shape: List[int]
+    offset: List[int]
 
     @property
-    def axis(self):
+    def axis(self) -> Optional[int]:
         """The axis along which the variable is partitioned, or None if there is only one part."""
         for axis, (size, full_size) in enumerate(zip(self.shape, self.full_shape)):
             if size != full_size:
@@ -29,7 +31,7 @@ class Part(NamedTuple):
         return None
 
     @property
-    def position_name(self):
+    def position_name(self) -> str:
         """A name with the position, for example "w/rows_0_to_3_of_7" for rows 0, 1 and 2 of 7."""
         if self.axis is None:
             return self.full_name
@@ -39,7 +41,7 @@ class Part(NamedTuple):
         return f"{self.full_name}/{unit}_{begin}_to_{end}_of_{self.full_shape[self.axis]}"
 
 
-def part_of(variable):
+def part_of(variable: tf.Variable) -> Optional[Part]:
     """Returns a `Part` if `variable` is a part of a partitioned variable, else None."""
     info = getattr(variable, "_save_slice_info", None)
     if info is None:
@@ -53,7 +55,12 @@ class _Unsliced(tf.Variable.SaveSliceInfo):
     spec = ""
 
 
-def fit_slice_info(slot, variable, axes, part_by_part=False):
+def fit_slice_info(
+    slot: tf.Variable,
+    variable: tf.Variable,
+    axes: Optional[Sequence[int]],
+    part_by_part: bool = False,
+):
     """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
     TensorFlow copies the slice info of the variable to the slot. The copy is wrong if variable and
@@ -91,7 +98,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     slot._set_save_slice_info(slice_info(name, shape, [0] * len(shape), shape))
 
 
-def is_dynamic_embedding(variable):
+def is_dynamic_embedding(variable: tf.Variable) -> bool:
     """Whether `variable` is the rows of a hash table that a training step looks up.
 
     TensorFlow Recommenders Addons creates such a variable in each lookup (`TrainableWrapper`). The
@@ -100,19 +107,19 @@ def is_dynamic_embedding(variable):
     return hasattr(type(variable), "prefetch_values")
 
 
-def creates_dynamic_slots(optimizer):
+def creates_dynamic_slots(optimizer: Any) -> bool:
     """Whether `DynamicEmbeddingOptimizer` of TensorFlow Recommenders Addons got the optimizer."""
     return "_get_or_make_slot_with_initializer" in vars(optimizer)
 
 
-def static_shape(variable):
+def static_shape(variable: tf.Variable) -> tf.TensorShape:
     """Returns the shape of `variable`, as far as it is known before the training step runs."""
     if is_dynamic_embedding(variable):
         return tf.TensorShape([None]).concatenate(variable.shape[1:])
     return variable.shape
 
 
-def read_value(variable):
+def read_value(variable: tf.Variable) -> tf.Tensor:
     """Returns the value of `variable` in an update.
 
     A dynamic embedding is not looked up again, because this would undo the writes of the update.
@@ -122,19 +129,19 @@ def read_value(variable):
     return variable.read_value()
 
 
-def own_aggregator(optimizer):
+def own_aggregator(optimizer: Any) -> Optional[Callable]:
     """Returns a Keras 2 optimizer's `gradient_aggregator`, or None if it is the default one."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)
     is_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
     return None if is_default else aggregator
 
 
-def awaits_restoration(trackable):
+def awaits_restoration(trackable: Any) -> bool:
     """Whether a restored checkpoint has values for attributes that do not exist yet."""
     return any(getattr(trackable, "_self_unconditional_deferred_dependencies", {}).values())
 
 
-def own_component(variable):
+def own_component(variable: tf.Variable) -> tf.Variable:
     """Returns the current replica's component of a distributed variable.
 
     Returns other variables unchanged. Call this function only in replica context or in update
@@ -149,12 +156,12 @@ def own_component(variable):
     return variable
 
 
-def ref_of(variable):
+def ref_of(variable: tf.Variable) -> tf.Tensor:
     """Returns the ref tensor of a ref variable; operations change the variable by this tensor."""
     return variable._ref()
 
 
-def saveable(name, variable):
+def saveable(name: Any, variable: tf.Variable) -> Any:
     """Returns the object to pass to a v1 Saver, under the key `name`, to save `variable`.
 
     This object is `variable` itself, except for distributed variables.
@@ -166,7 +173,7 @@ def saveable(name, variable):
     return variable
 
 
-def distributed_variable(variable):
+def distributed_variable(variable: tf.Variable) -> tf.Variable:
     """Returns the distributed variable that contains `variable`, or `variable` if there is none."""
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
@@ -174,5 +181,5 @@ def distributed_variable(variable):
         # Newer versions of TensorFlow store the container in an attribute of the handle. The
         # `handle` of a distributed variable is not read, because it may raise an error.
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
-    whole = container() if callable(container) else None
+    whole: Any = container() if callable(container) else None
     return variable if whole is None else whole

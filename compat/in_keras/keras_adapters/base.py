@@ -1,15 +1,27 @@
 """The base class of the adapters for Keras 2 and Keras 3: their interface and common code."""
 
+from __future__ import annotations
+
 import contextlib
 import numbers
-from typing import Any
+from types import ModuleType
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Loss, Variable
 
 from ..v1_optimizers import graph_names, schedules
+from ..v1_optimizers.schedules import Rate
+
+KerasVariables = List[KerasVariable]
+# Takes a trained variable and a slot name; returns a scope for the creation of this slot.
+MakingSlot = Callable[[Variable, str], ContextManager]
+# Functions that scale a loss and unscale gradients.
+Unscale = Callable[[List[Optional[Gradient]]], List[Optional[Gradient]]]
+LossScaling = Tuple[Callable[[Loss], Loss], Unscale]
 
 
 class KerasAdapter:
@@ -35,14 +47,14 @@ class KerasAdapter:
     is_built_once = False
 
     @property
-    def optimizers(self):
+    def optimizers(self) -> ModuleType:
         """The module of Keras' optimizer classes."""
         return self.keras.optimizers
 
     def check_readable(self):
         """Raises a ValueError if the current graph can neither read nor assign Keras variables."""
 
-    def class_of(self, name):
+    def class_of(self, name: str) -> type:
         """Returns the class of a plain optimizer by its name; raises a ValueError without one."""
         for module in (self.keras.optimizers, self.optimizers):
             cls = getattr(module, name, None)
@@ -50,11 +62,11 @@ class KerasAdapter:
                 return cls
         raise ValueError(f"{self.keras.__name__} has no {name}.")
 
-    def build(self, optimizer, variables):
+    def build(self, optimizer: KerasOptimizer, variables: KerasVariables):
         """Creates an optimizer's state for these variables."""
         versions.create_optimizer_weights(optimizer, variables)
 
-    def scope(self, optimizer):
+    def scope(self, optimizer: KerasOptimizer) -> ContextManager:
         """Returns the scope of an optimizer's distribution strategy.
 
         The scope has no effect if the optimizer has no strategy, or if any strategy is active.
@@ -64,11 +76,11 @@ class KerasAdapter:
             return contextlib.ExitStack()
         return strategy.scope()
 
-    def is_schedule(self, rate):
+    def is_schedule(self, rate: Any) -> bool:
         """Returns whether a learning rate is a schedule of this Keras."""
         return isinstance(rate, self.keras.optimizers.schedules.LearningRateSchedule)
 
-    def rate(self, optimizer):
+    def rate(self, optimizer: KerasOptimizer) -> Rate:
         """Returns the learning rate: a number, a schedule or a user's function.
 
         Raises:
@@ -90,7 +102,7 @@ class KerasAdapter:
             return rate
         return self._rate_number(optimizer, rate)
 
-    def _rate_number(self, optimizer, rate):
+    def _rate_number(self, optimizer: KerasOptimizer, rate: Any) -> float:
         if graph_names.is_bridged(optimizer):
             rate = optimizer._v1.values.current("learning_rate")
         elif not isinstance(rate, numbers.Real):
@@ -99,22 +111,24 @@ class KerasAdapter:
         # If the number is a float32, return the shortest decimal number that rounds to it.
         return float(str(single)) if single == number else number
 
-    def raw_rate(self, optimizer):
+    def raw_rate(self, optimizer: KerasOptimizer) -> Rate:
         """Returns the learning rate as Keras stores it: a variable, schedule or function."""
         raise NotImplementedError
 
-    def rate_now(self, optimizer):
+    def rate_now(self, optimizer: KerasOptimizer) -> float:
         """Returns the learning rate of the next step, a number."""
         raise NotImplementedError
 
-    def base_arguments(self, optimizer):
+    def base_arguments(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         """Returns a dict of the arguments that all Keras optimizers have, such as clipnorm.
 
         Arguments with default values are left out.
         """
         raise NotImplementedError
 
-    def variables_of(self, bridged, variables):
+    def variables_of(
+        self, bridged: KerasOptimizer, variables: Optional[KerasVariables]
+    ) -> KerasVariables:
         """Returns a list of the variables for which a bridged optimizer has state.
 
         Raises:
@@ -123,14 +137,18 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def slots(self, plain, variables, names):
+    def slots(
+        self, plain: KerasOptimizer, variables: KerasVariables, names: Sequence[str]
+    ) -> Dict[str, KerasVariables]:
         """Returns a dict from slot names to lists of a plain optimizer's slots, one per variable.
 
         Names for which the optimizer has no slots are left out.
         """
         raise NotImplementedError
 
-    def trained_variables(self, plain, variables):
+    def trained_variables(
+        self, plain: KerasOptimizer, variables: Optional[KerasVariables]
+    ) -> KerasVariables:
         """Returns a list of the variables for which a plain optimizer has state.
 
         Raises:
@@ -139,10 +157,12 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def configure(self, source, target):
+    def configure(self, source: KerasOptimizer, target: KerasOptimizer):
         """Copies settings that are not constructor arguments from one optimizer to another."""
 
-    def pairs(self, source, target):
+    def pairs(
+        self, source: KerasOptimizer, target: KerasOptimizer
+    ) -> Iterator[Tuple[KerasVariable, KerasVariable]]:
         """Yields pairs of variables that have the same meaning in both optimizers.
 
         The first pair is the `iterations` of both optimizers. In Keras 3, the moving averages and
@@ -152,40 +172,42 @@ class KerasAdapter:
 
     # Copying an optimizer, for `to_v1`.
 
-    def is_in_a_graph(self, optimizer):
+    def is_in_a_graph(self, optimizer: KerasOptimizer) -> bool:
         """Whether an optimizer's variables are in a graph, so that reading needs a Session."""
         step = versions.tf_variable(optimizer._iterations)  # in Keras 2, None until the first use
         return step is not None and versions.is_symbolic(step.handle)
 
-    def check_copyable(self, optimizer):
+    def check_copyable(self, optimizer: KerasOptimizer):
         """Raises a ValueError if `get_config` leaves out a setting that a copy must have."""
         raise NotImplementedError
 
-    def scaling_arguments(self, optimizer):
+    def scaling_arguments(self, optimizer: KerasOptimizer) -> Optional[Dict[str, Any]]:
         """Returns the arguments of a LossScaleOptimizer, without the optimizer in it.
 
         Returns None if the result of `get_config` is sufficient to copy the optimizer.
         """
 
-    def raw_hyperparameters(self, optimizer):
+    def raw_hyperparameters(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         """Returns a dict from names of hyperparameters to values that may be no plain data."""
         raise NotImplementedError
 
     # Training in a TF1 graph, for `to_v1`.
 
-    def check_graph_options(self, optimizer):
+    def check_graph_options(self, optimizer: KerasOptimizer):
         """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
 
-    def check_trains(self, variable):
+    def check_trains(self, variable: KerasVariable):
         """Raises a TypeError if optimizers cannot train a variable of another Keras."""
 
-    def slot_in(self, name, variables):
+    def slot_in(self, name: str, variables: Sequence[Variable]) -> Optional[Tuple[Variable, str]]:
         """Returns (trained variable, slot name) if a new variable of this name is a slot, or None.
 
         `variables` are the trained variables, one of which may have the slot.
         """
 
-    def build_in_graph(self, optimizer, variables, making_slot):
+    def build_in_graph(
+        self, optimizer: KerasOptimizer, variables: KerasVariables, making_slot: MakingSlot
+    ):
         """Creates an optimizer's state in the current graph.
 
         `making_slot` takes a trained variable and a slot name, and returns a scope for the creation
@@ -193,7 +215,7 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def loss_scaling(self, optimizer, build):
+    def loss_scaling(self, optimizer: KerasOptimizer, build: Callable[[], None]) -> LossScaling:
         """Returns two functions: the first scales a loss, the second unscales gradients.
 
         In Keras 3 the second function changes nothing, because `apply_gradients` unscales. `build`
@@ -201,11 +223,11 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def clipped(self, optimizer, grads):
+    def clipped(self, optimizer: KerasOptimizer, grads: Sequence[Gradient]) -> Sequence[Gradient]:
         """Clips gradients if the optimizer's `apply_gradients` does not clip them."""
         return grads
 
-    def returns_operations(self, optimizer):
+    def returns_operations(self, optimizer: KerasOptimizer) -> bool:
         """Whether the optimizer's apply_gradients returns an operation of the graph.
 
         This is true for optimizers made by `to_keras`, and for Keras 2's own optimizers that do not
@@ -221,19 +243,19 @@ AWAITS = (
 FACTORY = "Pass a factory: to_v1(lambda: %s(…))."  # with the name of the class
 
 
-def with_inner(optimizer):
+def with_inner(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
     """Yields an optimizer and its inner optimizers."""
     while optimizer is not None:
         yield optimizer
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
-def unchanged(value):
+def unchanged(value: Any) -> Any:
     """Returns its argument."""
     return value
 
 
-def refuse_ref_variable(variable):
+def refuse_ref_variable(variable: KerasVariable):
     """Raises a ValueError for a ref variable, which Keras optimizers cannot update."""
     if variable.dtype != variable.dtype.base_dtype:
         raise ValueError(
@@ -242,7 +264,7 @@ def refuse_ref_variable(variable):
         )
 
 
-def other_variables(known, given):
+def other_variables(known: int, given: int) -> ValueError:
     """Returns the error for wrong `variables`. Both arguments are numbers of variables."""
     return ValueError(
         f"The optimizer has state for {known} variables, but `variables` contains {given} "

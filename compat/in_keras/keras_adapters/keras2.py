@@ -1,11 +1,27 @@
 """The adapter of Keras 2: `OptimizerV2`."""
 
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Variable
 
 from ..v1_optimizers import graph_names
-from .base import FACTORY, KerasAdapter, other_variables, unchanged, with_inner
+from ..v1_optimizers.schedules import Rate
+from .base import (
+    FACTORY,
+    KerasAdapter,
+    KerasVariables,
+    LossScaling,
+    MakingSlot,
+    other_variables,
+    unchanged,
+    with_inner,
+)
 
 _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
@@ -16,23 +32,23 @@ class Keras2Adapter(KerasAdapter):
     api, title = "optimizer_v2", "Keras 2"
 
     @property
-    def keras(self):
+    def keras(self) -> ModuleType:
         return versions.keras_2()
 
     @property
-    def base(self):
+    def base(self) -> type:
         return versions.optimizer_v2()
 
     @property
-    def optimizers(self):
+    def optimizers(self) -> ModuleType:
         module = self.keras.optimizers
         return getattr(module, "legacy", module)  # from Keras 2.11 on, OptimizerV2 is in `legacy`
 
     @property
-    def name(self):
+    def name(self) -> str:
         return "tf_keras" if self.keras.__name__ == "tf_keras" else "tf.keras"
 
-    def refuse_new(self, cls, text):
+    def refuse_new(self, cls: type, text: str):
         """Raises a TypeError for an optimizer class that Keras 2.11 added.
 
         `text` continues the message up to the name of the OptimizerV2 that the user has to pass.
@@ -43,13 +59,13 @@ class Keras2Adapter(KerasAdapter):
                 f"{self.name}.optimizers.legacy.{cls.__name__}."
             )
 
-    def raw_rate(self, optimizer):
+    def raw_rate(self, optimizer: KerasOptimizer) -> Rate:
         return optimizer._hyper["learning_rate"]
 
-    def rate_now(self, optimizer):
+    def rate_now(self, optimizer: KerasOptimizer) -> float:
         return float(self.keras.backend.get_value(optimizer._decayed_lr(tf.float32)))
 
-    def base_arguments(self, optimizer):
+    def base_arguments(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         names = ("clipnorm", "clipvalue", "global_clipnorm")
         arguments = {name: getattr(optimizer, name, None) for name in names}
         arguments["decay"] = optimizer._initial_decay or None
@@ -57,7 +73,7 @@ class Keras2Adapter(KerasAdapter):
         arguments["gradient_transformers"] = getattr(optimizer, "gradient_transformers", ()) or None
         return {name: value for name, value in arguments.items() if value is not None}
 
-    def check_saves(self, optimizer, config):
+    def check_saves(self, optimizer: KerasOptimizer, config: Dict[str, Any]):
         """Raises a ValueError if a configuration lacks an argument that all optimizers take."""
         for name in sorted(set(self.base_arguments(optimizer)) - set(config)):
             raise ValueError(
@@ -66,7 +82,9 @@ class Keras2Adapter(KerasAdapter):
                 "model.save_weights."
             )
 
-    def variables_of(self, bridged, variables):
+    def variables_of(
+        self, bridged: KerasOptimizer, variables: Optional[KerasVariables]
+    ) -> KerasVariables:
         if variables is None:
             return bridged.trained_variables()
         keys_with_slots = bridged.keys_with_slots()
@@ -76,14 +94,18 @@ class Keras2Adapter(KerasAdapter):
         self.build(bridged, variables)  # creates slots for variables that have none
         return variables
 
-    def slots(self, plain, variables, names):
+    def slots(
+        self, plain: KerasOptimizer, variables: KerasVariables, names: Sequence[str]
+    ) -> Dict[str, KerasVariables]:
         return {
             name: [plain.get_slot(variable, name) for variable in variables]
             for name in names
             if name in plain.get_slot_names()
         }
 
-    def trained_variables(self, plain, variables):
+    def trained_variables(
+        self, plain: KerasOptimizer, variables: Optional[KerasVariables]
+    ) -> KerasVariables:
         is_awaited = any(plain._deferred_slot_restorations.values())
         if not plain._slots and not is_awaited and not variables:
             return []
@@ -99,10 +121,12 @@ class Keras2Adapter(KerasAdapter):
             raise other_variables(len(plain._slots), len(variables))
         return variables
 
-    def pairs(self, source, target):
+    def pairs(
+        self, source: KerasOptimizer, target: KerasOptimizer
+    ) -> Iterator[Tuple[KerasVariable, KerasVariable]]:
         yield source.iterations, target.iterations
 
-    def check_copyable(self, optimizer):
+    def check_copyable(self, optimizer: KerasOptimizer):
         for each in with_inner(optimizer):
             functions = {
                 "gradient_transformers": getattr(each, "gradient_transformers", None),
@@ -114,13 +138,13 @@ class Keras2Adapter(KerasAdapter):
                     f"{cls} has {name}, which its get_config does not include. {FACTORY % cls}"
                 )
 
-    def raw_hyperparameters(self, optimizer):
+    def raw_hyperparameters(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         hyperparameters = getattr(optimizer, "_hyper", {})
         if graph_names.is_bridged(optimizer):  # `get_config` includes the other hyperparameters
             return {key: value for key, value in hyperparameters.items() if key == "learning_rate"}
         return hyperparameters
 
-    def check_trains(self, variable):
+    def check_trains(self, variable: KerasVariable):
         if versions.is_keras_3_variable(variable):
             raise TypeError(
                 f"{variable.name!r} is a variable of Keras 3, and this optimizer is of Keras "
@@ -128,21 +152,23 @@ class Keras2Adapter(KerasAdapter):
                 "variable.value."
             )
 
-    def slot_in(self, name, variables):
+    def slot_in(self, name: str, variables: Sequence[Variable]) -> Optional[Tuple[Variable, str]]:
         owner, _, slot_name = name.rpartition("/")
         for variable in variables:
             if owner and owner == variable._shared_name:
                 return variable, slot_name
         return None
 
-    def build_in_graph(self, optimizer, variables, making_slot):
+    def build_in_graph(
+        self, optimizer: KerasOptimizer, variables: KerasVariables, making_slot: MakingSlot
+    ):
         self.build(optimizer, [versions.tf_variable(each) for each in variables])
 
-    def loss_scaling(self, optimizer, build):
+    def loss_scaling(self, optimizer: KerasOptimizer, build: Callable[[], None]) -> LossScaling:
         scale = getattr(optimizer, "get_scaled_loss", unchanged)
         return scale, getattr(optimizer, "get_unscaled_gradients", unchanged)
 
-    def clipped(self, optimizer, grads):
+    def clipped(self, optimizer: KerasOptimizer, grads: Sequence[Gradient]) -> Sequence[Gradient]:
         # Up to TensorFlow 2.3, Keras clips only gradients that it has computed itself.
         if hasattr(optimizer, "_transform_gradients"):
             return grads
@@ -155,6 +181,6 @@ class Keras2Adapter(KerasAdapter):
             grads = [tf.clip_by_value(grad, -limit, limit) for grad in grads]
         return grads
 
-    def returns_operations(self, optimizer):
+    def returns_operations(self, optimizer: KerasOptimizer) -> bool:
         package = type(optimizer).__module__.split(".")[0]
         return package in _MADE_FOR_GRAPHS and not hasattr(optimizer, "get_scaled_loss")

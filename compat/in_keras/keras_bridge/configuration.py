@@ -15,10 +15,10 @@ import tensorflow as tf
 from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import inspection, nesting, owned_state, serialization
+from ..v1_optimizers.schedules import KerasPackage
 from .driver import V1Driver
 
 Configuration = Dict[str, Any]
-KerasPackage = Any  # tf.keras, tf_keras or keras
 
 
 def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:

@@ -11,10 +11,9 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import schedules
+from ..v1_optimizers.schedules import Rate
 from ..v1_optimizers.study import BridgeSettings
 from .protocol import StateOwner
-
-Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
 
 
 class HyperparameterValues:

@@ -1,15 +1,19 @@
 """Copies v1 optimizers and the containers in their attributes."""
 
+from __future__ import annotations
+
 import copy
 from collections import abc
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import KerasVariable, V1Optimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from .nesting import nested_optimizers
+from .nesting import NestedOptimizer, nested_optimizers
 
 v1 = tf.compat.v1
 # Attributes that `to_keras` adds to its copy of a v1 optimizer: the `V1Driver`, which runs the
@@ -18,7 +22,9 @@ BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
 _OTHER_CONTAINERS = (abc.MutableMapping, abc.MutableSequence, abc.MutableSet, np.ndarray)
 
 
-def copy_all(optimizer, make):
+def copy_all(
+    optimizer: V1Optimizer, make: Callable[[NestedOptimizer, Dict[str, Any]], V1Optimizer]
+) -> V1Optimizer:
     """Copies an optimizer and all nested in it, without slots and shared (non-slot) variables.
 
     `make` returns the copy of one optimizer. Its arguments are a `NestedOptimizer` and a dict of
@@ -36,7 +42,7 @@ def copy_all(optimizer, make):
     return copies[id(optimizer)]
 
 
-def chosen_variables(optimizer):
+def chosen_variables(optimizer: V1Optimizer) -> List[KerasVariable]:
     """Returns the variables passed to a wrapper's constructor; [] for other optimizers."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
@@ -44,7 +50,7 @@ def chosen_variables(optimizer):
     return list(_variables_in(state))
 
 
-def _variables_in(value):
+def _variables_in(value: Any) -> Iterator[KerasVariable]:
     if isinstance(value, tf.Variable) or versions.is_keras_3_variable(value):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -52,7 +58,7 @@ def _variables_in(value):
             yield from _variables_in(item)
 
 
-def copied(value, copies=None):
+def copied(value: Any, copies: Optional[Dict[int, V1Optimizer]] = None) -> Any:
     """Copies containers and arrays, which an optimizer may change, but not the objects in them.
 
     `copies` is a dict from the `id` of optimizers to the optimizers that replace them, or None.

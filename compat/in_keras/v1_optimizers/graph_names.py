@@ -1,6 +1,8 @@
 """Computes the names of a v1 optimizer's state in a TF1 graph and its checkpoints."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -8,9 +10,10 @@ import tensorflow as tf
 from legacy_opt import MultiOptimizer
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import takes_step
+from legacy_opt.core.types import DType, KerasOptimizer, KerasVariable, Shape, V1Optimizer, Variable
 
 from . import inspection, owned_state, supported
-from .nesting import nested_optimizers
+from .nesting import NestedOptimizer, nested_optimizers
 
 v1 = tf.compat.v1
 
@@ -19,7 +22,7 @@ class NamedTensor(NamedTuple):
     """A tensor of a checkpoint: its name, shape (a tuple of ints) and `tf.DType`."""
 
     name: str
-    shape: tuple
+    shape: Tuple[Optional[int], ...]
     dtype: tf.DType
 
 
@@ -31,11 +34,15 @@ class StateNames(NamedTuple):
       shared: a dict from the names of shared (non-slot) variables to a `NamedTensor`.
     """
 
-    slots: dict
-    shared: dict
+    slots: Dict[Tuple[str, str], NamedTensor]
+    shared: Dict[str, NamedTensor]
 
 
-def names(optimizer, variables, originals=None):
+def names(
+    optimizer: Union[V1Optimizer, KerasOptimizer],
+    variables: Mapping[str, Tuple[Shape, DType]],
+    originals: Optional[Mapping[str, KerasVariable]] = None,
+) -> StateNames:
     """Returns the `StateNames` of an optimizer, after creating its state in a scratch graph.
 
     Args:
@@ -79,7 +86,9 @@ def names(optimizer, variables, originals=None):
         return StateNames(slots, shared)
 
 
-def _slots(nested, variables):
+def _slots(
+    nested: NestedOptimizer, variables: Mapping[str, Variable]
+) -> Dict[Tuple[str, str], NamedTensor]:
     """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
     names_of = type(optimizer) if nested.is_leaf else v1.train.Optimizer
@@ -93,7 +102,9 @@ def _slots(nested, variables):
     return {key: _tensor(slot) for key, slot in slots.items() if slot is not None}
 
 
-def _route_alike(replica, original, originals):
+def _route_alike(
+    replica: MultiOptimizer, original: MultiOptimizer, originals: Mapping[str, KerasVariable]
+):
     """Makes the copy of a MultiOptimizer choose the same nested optimizers as the original."""
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
@@ -103,12 +114,12 @@ def _route_alike(replica, original, originals):
     replica.routes_of = lambda variables: [(v, routes_by_name[v.op.name]) for v in variables]
 
 
-def is_bridged(optimizer):
+def is_bridged(optimizer: Any) -> bool:
     """Whether `to_keras` made this optimizer; if so, the attribute `_v1` is a `V1Driver`."""
     return getattr(optimizer, "_v1", None) is not None
 
 
-def _replace_tensors(replica):
+def _replace_tensors(replica: V1Optimizer):
     """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
     arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
     for name, value in [item for item in vars(replica).items() if item[0] in arguments]:
@@ -119,7 +130,7 @@ def _replace_tensors(replica):
         vars(replica)[name] = value
 
 
-def _set_step(replica, original):
+def _set_step(replica: V1Optimizer, original: V1Optimizer):
     """Sets a copy's global step to a tensor of the default graph, in whose dtype slots may be."""
     inputs = getattr(original, "_step_inputs", None)  # an attribute of the copies of `to_keras`
     if inputs is not None:
@@ -131,5 +142,5 @@ def _set_step(replica, original):
         vars(replica)[attribute] = tf.zeros([], tf.as_dtype(dtype).base_dtype)
 
 
-def _tensor(variable):
+def _tensor(variable: Variable) -> NamedTensor:
     return NamedTensor(variable.op.name, tuple(variable.shape.as_list()), variable.dtype.base_dtype)

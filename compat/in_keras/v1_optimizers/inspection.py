@@ -1,14 +1,18 @@
 """Finds the attributes of a v1 optimizer: learning rate, global step and hyperparameters."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
 import numbers
+from typing import Any, Callable, Collection, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import RuleOptimizer
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import DType, KerasOptimizer, V1Optimizer
 
 from .copying import copied
 
@@ -22,7 +26,7 @@ _UNKNOWN = object()
 _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
 
-def learning_rate_attributes(optimizer, lr_attr=None):
+def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tuple[str, ...]:
     """Returns a tuple of the names of the attributes that contain the learning rate.
 
     The tuple is empty if the user's `lr_attr` is False, or if the learning rate of a
@@ -56,7 +60,9 @@ def learning_rate_attributes(optimizer, lr_attr=None):
     return names
 
 
-def step_attribute(optimizer, global_step_attr=None, excluded=()):
+def step_attribute(
+    optimizer: V1Optimizer, global_step_attr: Optional[str] = None, excluded: Collection[str] = ()
+) -> Optional[str]:
     """Returns the name of the attribute that contains the global step, or None.
 
     The attributes `excluded` are known not to be the global step.
@@ -86,7 +92,7 @@ def step_attribute(optimizer, global_step_attr=None, excluded=()):
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
 
 
-def integer_variables(optimizer):
+def integer_variables(optimizer: V1Optimizer) -> Tuple[str, ...]:
     """Returns the names of the attributes that are integer scalar variables, like a global step."""
     return tuple(
         name
@@ -95,13 +101,15 @@ def integer_variables(optimizer):
     )
 
 
-def _is_integer_scalar(value):
+def _is_integer_scalar(value: Any) -> bool:
     if not isinstance(value, (tf.Variable, tf.Tensor)):
         return False
     return value.dtype.base_dtype.is_integer and value.shape.rank in (None, 0)
 
 
-def hyperparameters(optimizer, set_in_each_step):
+def hyperparameters(
+    optimizer: V1Optimizer, set_in_each_step: Mapping[str, DType]
+) -> Dict[str, Any]:
     """Finds the hyperparameters that can be set while training.
 
     These are the numbers that `_prepare` reads, with two exceptions: numbers that `_prepare`
@@ -123,7 +131,7 @@ def hyperparameters(optimizer, set_in_each_step):
     }
 
 
-def constructor_arguments(cls):
+def constructor_arguments(cls: type) -> Set[str]:
     """Returns the names of the constructor arguments of a class and its base classes."""
     names = set()
     for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
@@ -132,13 +140,13 @@ def constructor_arguments(cls):
     return names
 
 
-def parameters_of(cls):
+def parameters_of(cls: type) -> Dict[str, inspect.Parameter]:
     """Returns the parameters of a class' constructor, without the instance: a dict by name."""
     parameters = inspect.signature(cls.__init__).parameters
     return dict(list(parameters.items())[1:])
 
 
-def missing_arguments(optimizer, config):
+def missing_arguments(optimizer: KerasOptimizer, config: Collection[str]) -> Iterator[str]:
     """Yields the names of constructor arguments that the result of Keras' `get_config` lacks.
 
     Arguments whose attribute still has the default value are not needed.
@@ -159,8 +167,8 @@ class _Watched(float):
     note = None
 
 
-def _watch(operation):
-    def watched(self, *others):
+def _watch(operation: Callable) -> Callable:
+    def watched(self: _Watched, *others: Any) -> Any:
         if all(isinstance(other, numbers.Real) for other in others):
             self.note()
         return operation(self, *others)
@@ -177,16 +185,16 @@ for _name in _OPERATIONS.split():
 _Watched.__hash__ = float.__hash__
 
 
-def _any_number(*_, **__):
+def _any_number(*_: Any, **__: Any) -> float:
     return 0.5
 
 
-def _reads_of_prepare(optimizer, set_in_each_step):
+def _reads_of_prepare(optimizer: V1Optimizer, set_in_each_step: Mapping[str, DType]) -> Set[str]:
     """Returns the attributes that `_prepare` reads, without numbers that it computes with."""
     reads, computed = set(), set()
 
     class NotesReads(type(optimizer)):
-        def __getattribute__(self, name):
+        def __getattribute__(self, name: str) -> Any:
             reads.add(name)
             return super().__getattribute__(name)
 
@@ -214,7 +222,7 @@ def _reads_of_prepare(optimizer, set_in_each_step):
 _PREPARING = ("__init__", "_prepare", "_create_slots", "slot_layouts", "non_slots", "get_config")
 
 
-def _names_in_update_methods(cls):
+def _names_in_update_methods(cls: type) -> Set[str]:
     """Returns all names in the bytecode of a class's update methods."""
     names = set()
     for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
@@ -234,7 +242,7 @@ def _names_in_update_methods(cls):
     return names
 
 
-def attributes(optimizer):
+def attributes(optimizer: V1Optimizer) -> Iterator[Tuple[str, Any]]:
     """Yields (name, value) of each attribute that `BASE` lacks; a pair per item of a container."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:

@@ -1,11 +1,14 @@
 """Finds the optimizers nested in a v1 optimizer, and gives each of them a key for its state."""
 
+from __future__ import annotations
+
 import collections
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Set
 
 import tensorflow as tf
 
 from legacy_opt import GradientAccumulationOptimizer, MultiOptimizer
+from legacy_opt.core.types import V1Optimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 
@@ -27,11 +30,11 @@ class StateKey(NamedTuple):
     slot_suffix: int = 0
     shared_suffix: int = 0
 
-    def slot(self, name):
+    def slot(self, name: str) -> str:
         """Returns the name of a slot of this optimizer in the Keras optimizer."""
         return _numbered(name, self.slot_suffix)
 
-    def shared(self, name):
+    def shared(self, name: str) -> str:
         """Returns the name of a shared variable of this optimizer in the Keras optimizer."""
         return _numbered(name, self.shared_suffix)
 
@@ -57,12 +60,12 @@ class NestedOptimizer(NamedTuple):
     key: StateKey
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         """Whether the optimizer updates variables itself; a wrapper does not."""
         return not isinstance(self.optimizer, OptimizerWrapper)
 
 
-def nested_optimizers(optimizer):
+def nested_optimizers(optimizer: V1Optimizer) -> List[NestedOptimizer]:
     """Returns a list of `NestedOptimizer`: `optimizer`, then the optimizers nested in it.
 
     A wrapper precedes the optimizers nested in the wrapper.
@@ -70,18 +73,20 @@ def nested_optimizers(optimizer):
     return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 
-def leaves(optimizer):
+def leaves(optimizer: V1Optimizer) -> List[V1Optimizer]:
     """Returns the leaves: `optimizer` itself, or the nested optimizers that are not wrappers."""
     return [nested.optimizer for nested in nested_optimizers(optimizer) if nested.is_leaf]
 
 
-def accumulates(nested):
+def accumulates(nested: NestedOptimizer) -> bool:
     """Whether a `NestedOptimizer` sums the gradients of several batches for one update."""
     optimizer = nested.optimizer
     return isinstance(optimizer, GradientAccumulationOptimizer) and optimizer.steps > 1
 
 
-def _nested(optimizer, slot_counts, shared_counts, seen):
+def _nested(
+    optimizer: V1Optimizer, slot_counts: Counter[str], shared_counts: Counter[str], seen: Set[int]
+) -> Iterator[NestedOptimizer]:
     if id(optimizer) in seen:
         return
     nested = NestedOptimizer(optimizer, StateKey())
@@ -101,5 +106,5 @@ def _nested(optimizer, slot_counts, shared_counts, seen):
         yield from _nested(inner, counts, shared_counts, seen)
 
 
-def _numbered(name, number):
+def _numbered(name: str, number: int) -> str:
     return f"{name}_{number}" if number else name

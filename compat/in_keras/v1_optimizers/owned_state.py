@@ -8,24 +8,35 @@ optimizer, which creates, names, saves and restores all state variables. The ori
 not change. Optimizers nested in a wrapper are copied in the same way.
 """
 
+from __future__ import annotations
+
 import copy
 import functools
 import inspect
 import numbers
 import pickle
 import weakref
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import contract
 from legacy_opt.core.graphs import assignments
+from legacy_opt.core.types import (
+    DType,
+    GradsAndVars,
+    Shape,
+    Tensor,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from . import supported
 from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copied, copy_all
-from .nesting import NewVariable
+from .nesting import NestedOptimizer, NewVariable
 
 v1 = tf.compat.v1
 
@@ -40,83 +51,95 @@ class StateInKeras:
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
 
     @property
-    def updates_together(self):
+    def updates_together(self) -> bool:
         return getattr(super(), "updates_together", True) and self._driver.updates_together
 
-    def _slot_in_keras(self, var, slot_name, *new):
+    def _slot_in_keras(self, var: Variable, slot_name: str, *new: Any) -> Variable:
         key = self._state_key.slot(slot_name)
         return self._driver.owner.get_or_create_slot(var, key, NewVariable(*new))
 
-    def _get_or_make_slot(self, var, val, slot_name, op_name):
+    def _get_or_make_slot(
+        self, var: Variable, val: Tensor, slot_name: str, op_name: str
+    ) -> Variable:
         del op_name
         return self._slot_in_keras(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
 
     def _get_or_make_slot_with_initializer(
-        self, var, initializer, shape, dtype, slot_name, op_name
-    ):
+        self,
+        var: Variable,
+        initializer: Any,
+        shape: Shape,
+        dtype: DType,
+        slot_name: str,
+        op_name: str,
+    ) -> Variable:
         del op_name
         shape = tf.TensorShape(shape)
         if isinstance(initializer, type):
             initializer = initializer()
 
-        def initial_value():
+        def initial_value() -> Tensor:
             if shape.is_fully_defined() and not _takes_nothing(initializer):
                 return initializer(shape.as_list(), dtype=dtype)
             return initializer()
 
         return self._slot_in_keras(var, slot_name, shape, dtype, initial_value)
 
-    def _zeros_slot(self, var, slot_name, op_name):
+    def _zeros_slot(self, var: Variable, slot_name: str, op_name: str) -> Variable:
         del op_name
         dtype = var.dtype.base_dtype
         zeros = functools.partial(tf.zeros, var.shape, dtype)
         return self._slot_in_keras(var, slot_name, var.shape, dtype, zeros)
 
-    def _create_non_slot_variable(self, initial_value, name, colocate_with):
+    def _create_non_slot_variable(
+        self, initial_value: Any, name: str, colocate_with: Any
+    ) -> Variable:
         del colocate_with
         return self._driver.owner.get_or_create_shared(self._state_key, name, initial_value)
 
-    def _get_non_slot_variable(self, name, graph=None):
+    def _get_non_slot_variable(
+        self, name: str, graph: Optional[tf.Graph] = None
+    ) -> Optional[Variable]:
         del graph
         return _component(self._driver.owner.non_slots.get(self._state_key.shared(name)))
 
-    def _non_slot_variables(self):
+    def _non_slot_variables(self) -> List[Variable]:
         return list(self._driver.owner.non_slots.values())
 
-    def own_slot(self, var, name):
+    def own_slot(self, var: Variable, name: str) -> Optional[Variable]:
         return _component(self._driver.owner.existing_slot(var, self._state_key.slot(name)))
 
-    def get_slot(self, var, name):
+    def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
         # A wrapper calls `own_slot`, too, and then its inner optimizers.
         is_wrapper = isinstance(self, OptimizerWrapper)
         return super().get_slot(var, name) if is_wrapper else self.own_slot(var, name)
 
-    def decays(self, variable):
+    def decays(self, variable: Variable) -> bool:
         # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.
         return super().decays(variable) and self._driver.owner.decays(variable)
 
-    def _given_value(self, name):
+    def _given_value(self, name: str) -> Any:
         # In a training step, the attribute of the learning rate is a tensor of this step.
         number = self._driver.values.exact.get(name) if self._driver.leaf is self else None
         return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
-    def _name_in_keras(self, variable):
+    def _name_in_keras(self, variable: Variable) -> str:
         return self._driver.owner.variable_name(variable)
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> List[str]:
         return sorted(self._driver.owner.get_slot_names())
 
-    def variables(self):
+    def variables(self) -> List[Variable]:
         return list(self._driver.owner.weights)
 
-    def _slot_dict(self, slot_name):
+    def _slot_dict(self, slot_name: str):
         raise ValueError(
             f"{type(self).__name__} keeps its state in _slot_dict({slot_name!r}), which no "
             "Keras checkpoint would contain. Create slots with _zeros_slot, _get_or_make_slot or "
             "_get_or_make_slot_with_initializer."
         )
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Callable, Tuple[Any, ...]]:
         if chosen_variables(self):
             raise pickle.PicklingError(
                 f"{type(self).__name__} was made for certain variables, which do not exist in "
@@ -124,7 +147,7 @@ class StateInKeras:
             )
         return _restored, (type(self).__bases__, vars(self).copy())
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Dict[int, Any]) -> V1Optimizer:
         # If `memo` has a copy of a variable, the new optimizer refers to this copy. Otherwise it
         # refers to the variable itself.
         for variable in chosen_variables(self):
@@ -139,31 +162,44 @@ class NestedStateInKeras(StateInKeras):
     optimizer that is not nested, `V1Driver` does the work of these methods.
     """
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: List[Variable]):
         # TensorFlow calls this method in an init_scope, in which another graph may be active. So
         # set the global step to a tensor of that graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Any:
         return apply_and_count(self, super(), grads_and_vars, global_step, name)
 
     def _prepare(self):
         self._driver.prepare(self, super())
 
-    def without_bridge(self):
+    def without_bridge(self) -> Any:
         """Returns the optimizer with its own update methods, which the methods below call."""
         return super()
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Any:
         return self._driver.run_dense(self, super()._resource_apply_dense, grad, handle)
 
-    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+    def _resource_apply_sparse_duplicate_indices(
+        self, grad: Tensor, handle: Variable, indices: Tensor
+    ) -> Any:
         update = super()._resource_apply_sparse_duplicate_indices
         return self._driver.run_sparse(self, update, grad, handle, indices)
 
 
-def apply_and_count(optimizer, bound, pairs, global_step, name):
+def apply_and_count(
+    optimizer: V1Optimizer,
+    bound: Any,
+    pairs: GradsAndVars,
+    global_step: Optional[Variable],
+    name: Optional[str],
+) -> Any:
     """Calls apply_gradients of an optimizer as a whole, and counts if its class never does.
 
     Some classes leave it to the user, as BERT's does. Others skip it in some steps, which is left
@@ -177,7 +213,7 @@ def apply_and_count(optimizer, bound, pairs, global_step, name):
     if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
         return bound.apply_gradients(pairs, **given)
 
-    def apply():
+    def apply() -> Tuple[Any, bool]:
         before = assignments(global_step)
         done = bound.apply_gradients(pairs, **given)
         return done, assignments(global_step) != before
@@ -201,7 +237,7 @@ def apply_and_count(optimizer, bound, pairs, global_step, name):
 _counting = weakref.WeakKeyDictionary()
 
 
-def _counts_in_a_trace(optimizer, apply):
+def _counts_in_a_trace(optimizer: V1Optimizer, apply: Callable[[], Tuple[Any, bool]]) -> bool:
     """Returns the second result of `apply` in a graph that never runs; False if there is none."""
     counts = []
     before = {name: copied(value) for name, value in vars(optimizer).items()}
@@ -215,14 +251,16 @@ def _counts_in_a_trace(optimizer, apply):
     return counts[0]
 
 
-def copy_with_state_in(optimizer, driver, step_inputs):
+def copy_with_state_in(
+    optimizer: V1Optimizer, driver: Any, step_inputs: Mapping[int, Any]
+) -> V1Optimizer:
     """Returns a copy of `optimizer` whose state belongs to the Keras optimizer `driver.owner`.
 
     `step_inputs` is a dict from the `id` of `optimizer`, and of each optimizer nested in it, to its
     `StepInputs`.
     """
 
-    def make(nested, state):
+    def make(nested: NestedOptimizer, state: Dict[str, Any]) -> V1Optimizer:
         each = nested.optimizer
         is_nested = nested.is_leaf and each is not optimizer
         base = NestedStateInKeras if is_nested else StateInKeras
@@ -232,10 +270,10 @@ def copy_with_state_in(optimizer, driver, step_inputs):
     return copy_all(optimizer, make)
 
 
-def unbound_copy(optimizer):
+def unbound_copy(optimizer: V1Optimizer) -> V1Optimizer:
     """Returns a copy without state, whose class is the original class of the v1 optimizer."""
 
-    def make(nested, state):
+    def make(nested: NestedOptimizer, state: Dict[str, Any]) -> V1Optimizer:
         cls = type(nested.optimizer)
         if isinstance(nested.optimizer, StateInKeras):
             cls = original_class(nested.optimizer)
@@ -249,31 +287,31 @@ def unbound_copy(optimizer):
     return copy_all(optimizer, make)
 
 
-def original_class(bound):
+def original_class(bound: V1Optimizer) -> Type[V1Optimizer]:
     """Returns the class of the optimizer that `copy_with_state_in` copied."""
     return type(bound).__bases__[1]
 
 
 @functools.lru_cache(maxsize=None)
-def _class_with_state_in_keras(base, original):
+def _class_with_state_in_keras(base: type, original: Type[V1Optimizer]) -> type:
     # The class name stays the same, because error messages of the optimizer show it.
     return type(original.__name__, (base, original), {"__doc__": original.__doc__})
 
 
-def _restored(bases, state):
+def _restored(bases: Tuple[type, ...], state: Dict[str, Any]) -> V1Optimizer:
     bound = object.__new__(_class_with_state_in_keras(*bases))
     vars(bound).update(state)
     return bound
 
 
-def _takes_nothing(function):
+def _takes_nothing(function: Callable) -> bool:
     try:
         return not inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
 
-def _component(variable):
+def _component(variable: Optional[Variable]) -> Optional[Variable]:
     """Returns a distributed variable's component for this replica, or any other variable."""
     if variable is None or not tf.distribute.has_strategy():
         return variable

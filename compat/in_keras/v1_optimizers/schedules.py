@@ -4,8 +4,11 @@ A converted decay, such as `tf.compat.v1.train.exponential_decay`, reads the Ker
 `iterations` instead of the global step.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set
 
 import tensorflow as tf
 
@@ -13,8 +16,18 @@ from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.graphs import integer_variables_behind, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
+from legacy_opt.core.types import (
+    GlobalStep,
+    KerasOptimizer,
+    KerasSchedule,
+    Tensor,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.user_warnings import warn
 
+Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
+KerasPackage = Any  # tf.keras, tf_keras or keras
 # Packages that contain TensorFlow's and Keras' classes of schedules.
 _HOMES = ("keras", "tensorflow", "tensorflow_core", "tf_keras", "keras_core")
 
@@ -22,15 +35,15 @@ _HOMES = ("keras", "tensorflow", "tensorflow_core", "tf_keras", "keras_core")
 class ByIterations:
     """A v1 schedule that reads the optimizer's `iterations` instead of a global step."""
 
-    def __init__(self, schedule, optimizer):
+    def __init__(self, schedule: KerasSchedule, optimizer: KerasOptimizer):
         self.schedule = schedule
         self.optimizer = optimizer
 
-    def __call__(self):
+    def __call__(self) -> Tensor:
         return self.schedule(self.optimizer.iterations)
 
 
-def for_keras(rate, optimizer, keras):
+def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rate:
     """Returns a learning rate as a hyperparameter of `optimizer`, which is of the package `keras`.
 
     The rate may be a number, tensor, variable, Keras schedule, callable without arguments, or a
@@ -67,13 +80,13 @@ def for_keras(rate, optimizer, keras):
     return argument_checks.hyperparameter("learning_rate", rate)
 
 
-def at_step(schedule, step):
+def at_step(schedule: Rate, step: GlobalStep) -> Tensor:
     """Returns the learning rate of a step, a float32 tensor; the schedule is from `for_keras`."""
     rate = schedule(tf.convert_to_tensor(step)) if takes_step(schedule) else schedule()
     return tf.cast(rate, tf.float32)
 
 
-def is_v1_decay(rate):
+def is_v1_decay(rate: Rate) -> bool:
     """Whether `rate` is the `functools.partial` that v1's decays return in eager execution.
 
     A partial of another function counts if the name of its integer variable says that it is a step.
@@ -87,18 +100,20 @@ def is_v1_decay(rate):
     return is_named_step or _is_of_keras(rate.func) or hasattr(rate.func, "get_config")
 
 
-def _is_of_keras(schedule):
+def _is_of_keras(schedule: Any) -> bool:
     """Whether a schedule's class is TensorFlow's or Keras' own."""
     return type(schedule).__module__.split(".")[0] in _HOMES
 
 
-def _in_any_graph(schedule, step):
+def _in_any_graph(schedule: KerasSchedule, step: GlobalStep) -> Tensor:
     """Calls a v1 decay, in eager execution, functions and graphs."""
     can_capture = tf.executing_eagerly() or hasattr(tf.compat.v1.get_default_graph(), "capture")
     return (schedule if can_capture else in_plain_numbers(schedule))(step)
 
 
-def decays(optimizer, excluded):
+def decays(
+    optimizer: V1Optimizer, excluded: Iterable[str]
+) -> Dict[str, Callable[[GlobalStep], Any]]:
     """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
     The functions take the step, and return the attribute's value. Warns of other functions that may
@@ -116,28 +131,28 @@ def decays(optimizer, excluded):
     return found
 
 
-def _at(value, step):
+def _at(value: Any, step: GlobalStep) -> Any:
     """Returns a v1 decay, or a container of v1 decays, as functions of another step."""
     if is_v1_decay(value):
         return functools.partial(_in_any_graph, value.func, step)
     return _mapped(functools.partial(_at, step=step), value)
 
 
-def _items(value):
+def _items(value: Any) -> List[Any]:
     """Returns the items of a list, tuple or dict, also of nested ones, or the value itself."""
     if type(value) in (list, tuple):
         return [item for each in value for item in _items(each)]
     return _items(list(value.values())) if type(value) is dict else [value]
 
 
-def _mapped(function, value):
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Applies a function to the items of a list, tuple or dict; returns other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(map(function, value))
     return {key: function(each) for key, each in value.items()} if type(value) is dict else value
 
 
-def depends_on_graph(value):
+def depends_on_graph(value: Any) -> bool:
     """Whether an attribute contains a tensor of the current TF1 graph.
 
     Functions without arguments count, too: they may return such a tensor.
@@ -145,16 +160,16 @@ def depends_on_graph(value):
     return versions.for_a_session() and any(map(_is_of_graph, _items(value)))
 
 
-def _is_of_graph(value):
+def _is_of_graph(value: Any) -> bool:
     # A tensor of another graph is of an earlier training of the v1 optimizer.
     return _is_getter(value) or (versions.is_symbolic(value) and _is_outer(value.graph))
 
 
-def _is_getter(value):
+def _is_getter(value: Any) -> bool:
     return takes_nothing(value) and not inspect.isclass(value)
 
 
-def checked(value, check):
+def checked(value: Any, check: Callable[[Tensor], None]) -> Any:
     """Returns an attribute, and calls `check` for each tensor of the TF1 graph in it.
 
     Functions in it are replaced by functions that check their results.
@@ -166,7 +181,7 @@ def checked(value, check):
     return _mapped(lambda each: checked(each, check), value)
 
 
-def called_outside(function):
+def called_outside(function: Callable[[], Any]) -> Any:
     """Calls a function in the TF1 graph itself, not in the graph of Keras' function.
 
     There, a function can read ref variables, and reads a step before Keras' function increments it.
@@ -175,7 +190,7 @@ def called_outside(function):
         return function()
 
 
-def _is_outer(graph):
+def _is_outer(graph: tf.Graph) -> bool:
     """Whether a graph is the current graph, or contains it as the graph of a function."""
     current = tf.compat.v1.get_default_graph()
     while current is not None and current is not graph:
@@ -183,7 +198,7 @@ def _is_outer(graph):
     return current is graph
 
 
-def _of_this_keras(schedule, keras):
+def _of_this_keras(schedule: KerasSchedule, keras: KerasPackage) -> Optional[KerasSchedule]:
     """Converts a schedule to the class of the same name in `keras`; None if that is impossible.
 
     v1's decay functions create schedules of the Keras package inside TensorFlow. No other Keras
@@ -198,7 +213,7 @@ def _of_this_keras(schedule, keras):
     return in_plain_numbers(schedule, cls)
 
 
-def in_plain_numbers(schedule, cls=None):
+def in_plain_numbers(schedule: Any, cls: Optional[type] = None) -> Any:
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
     It may be what v1's decay functions bind to a step. Schedules of other classes than TensorFlow's
@@ -208,7 +223,7 @@ def in_plain_numbers(schedule, cls=None):
     if not hasattr(schedule, "get_config") or not _is_of_keras(schedule):
         return schedule
 
-    def number(item):
+    def number(item: Any) -> Any:
         if not tf.is_tensor(item):
             return item
         return item.numpy() if cls is None else item.numpy().item()
@@ -221,7 +236,7 @@ def in_plain_numbers(schedule, cls=None):
     return (cls or type(schedule)).from_config(settings)
 
 
-def check_follows(tensor, own):
+def check_follows(tensor: Tensor, own: Iterable[Variable]):
     """Raises a ValueError if a hyperparameter is computed from a step that Keras does not count.
 
     That is any integer scalar variable but `own`, those of the Keras optimizer.
@@ -238,7 +253,7 @@ def check_follows(tensor, own):
         )
 
 
-def _warn_of_a_step(what, function):
+def _warn_of_a_step(what: str, function: Callable):
     """Warns if a function may read an integer variable, which may be a global step."""
     variable = next(_integer_variables(function, set(), depth=4), None)
     if variable is not None:
@@ -251,7 +266,7 @@ def _warn_of_a_step(what, function):
         )
 
 
-def _integer_variables(thing, seen, depth):
+def _integer_variables(thing: Any, seen: Set[int], depth: int) -> Iterator[Variable]:
     """Yields the integer scalar variables that a function or an object refers to."""
     if id(thing) in seen or depth < 0 or len(seen) > 10000:
         return
@@ -263,7 +278,7 @@ def _integer_variables(thing, seen, depth):
         yield thing
 
 
-def _parts(thing):
+def _parts(thing: Any) -> List[Any]:
     """Returns what a function or an object refers to: closures, globals, defaults, attributes.
 
     Models and layers are left out, because they have counters of their own.

@@ -8,19 +8,34 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from typing import Callable, Optional, Union, overload
+from types import ModuleType
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    Union,
+    overload,
+)
 
 import numpy as np
 import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core import argument_checks
-from legacy_opt.core.types import OptimizerClass
+from legacy_opt.core.types import OptimizerClass, V1Optimizer
 from legacy_opt.optimizers import decay_of_contrib, decoupled_weight_decay
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, parameters_of
 
+Configuration = Dict[str, Any]
 _registered = {}  # name -> class
 # The constructor of a wrapper takes the nested optimizer under one of these argument names.
 _NESTED_ARGUMENTS = ("optimizer", "opt")
@@ -84,11 +99,11 @@ def register_optimizer(
     return cls
 
 
-def _origin(cls):
+def _origin(cls: type) -> Tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
-def _find(name):
+def _find(name: str) -> Optional[Type[V1Optimizer]]:
     """Returns the class that is saved under a name, or None."""
     if name in _registered:
         return _registered[name]
@@ -107,13 +122,13 @@ def _find(name):
     return None
 
 
-def _homes():
+def _homes() -> List[ModuleType]:
     """Returns the modules whose classes need no registration."""
     contrib = [tf.contrib.opt] if legacy_opt.versions.has_contrib() else []
     return [legacy_opt, tf.compat.v1.train, decay_of_contrib] + contrib
 
 
-def name_of(cls):
+def name_of(cls: Type[V1Optimizer]) -> str:
     """Returns the name under which `cls` is saved; registers a user's class."""
     for name, known in _registered.items():
         if known is cls:
@@ -129,7 +144,13 @@ def name_of(cls):
     return cls.__name__
 
 
-def to_config(optimizer, cls, overrides, skip, nested_config=None):
+def to_config(
+    optimizer: V1Optimizer,
+    cls: Type[V1Optimizer],
+    overrides: Mapping[str, Any],
+    skip: Collection[str],
+    nested_config: Optional[Callable[[V1Optimizer], Configuration]] = None,
+) -> Configuration:
     """Returns a v1 optimizer as plain data.
 
     Args:
@@ -149,7 +170,7 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
         arguments = dict(_arguments(optimizer, cls, set(overrides) | {s.lstrip("_") for s in skip}))
     arguments.update({key: value for key, value in overrides.items() if key in parameters_of(cls)})
 
-    def plain(value, argument):
+    def plain(value: Any, argument: str) -> Any:
         if nested_config is not None and isinstance(value, BASE):
             return nested_config(value)
         if isinstance(value, (list, tuple)) and any(isinstance(item, BASE) for item in value):
@@ -160,7 +181,7 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
     return {"class_name": name_of(cls), "config": config}
 
 
-def from_config(data):
+def from_config(data: Configuration) -> V1Optimizer:
     """Returns a new v1 optimizer; the reverse of `to_config`."""
     cls = _find(data["class_name"])
     if cls is None:
@@ -186,14 +207,16 @@ def from_config(data):
     return cls(**arguments)
 
 
-def _with_optimizers(value):
+def _with_optimizers(value: Any) -> Any:
     """Returns an argument in which optimizers saved as plain data are replaced by objects."""
     if isinstance(value, dict) and set(value) == {"class_name", "config"}:
         return from_config(value)
     return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
 
 
-def _arguments(optimizer, cls, omitted):
+def _arguments(
+    optimizer: V1Optimizer, cls: Type[V1Optimizer], omitted: Collection[str]
+) -> Iterator[Tuple[str, Any]]:
     """Yields the constructor's arguments, except `omitted`, with the values in the attributes."""
     state = vars(optimizer)
     for name, parameter in parameters_of(cls).items():
@@ -220,7 +243,7 @@ _CANNOT_READ = (
 )
 
 
-def _plain(value, argument, cls):
+def _plain(value: Any, argument: str, cls: Type[V1Optimizer]) -> Any:
     """Converts `value` to a type that JSON can represent."""
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         return value.item()

@@ -3,14 +3,30 @@
 A leaf is an optimizer that updates variables itself; a wrapper contains other optimizers.
 """
 
+from __future__ import annotations
+
 import functools
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import tensorflow as tf
 
 from legacy_opt.core.hyperparameters import takes_step
+from legacy_opt.core.types import KerasOptimizer, KerasSchedule, V1Optimizer
 
 from . import inspection, nesting, schedules, supported
+from .schedules import KerasPackage, Rate
 
 
 class Options(NamedTuple):
@@ -24,13 +40,13 @@ class Options(NamedTuple):
       learning_rates: a list with the schedule of each leaf.
     """
 
-    learning_rate: Any = None
+    learning_rate: Rate = None
     lr_attr: Union[str, bool, None] = None
     global_step_attr: Optional[str] = None
     fused: bool = True
     step_dtype: Union[str, List[str], None] = None
     by_updates: Optional[bool] = None
-    learning_rates: Optional[List[Any]] = None
+    learning_rates: Optional[List[KerasSchedule]] = None
 
 
 class StepInputs(NamedTuple):
@@ -53,20 +69,20 @@ class StepInputs(NamedTuple):
 
     rates: Tuple[str, ...] = ()
     by_keras: bool = False
-    schedule: Any = None
+    schedule: Rate = None
     step: Optional[str] = None
     step_dtype: tf.DType = tf.int64
     counts: Tuple[str, ...] = ()
-    decays: Tuple[Tuple[str, Any], ...] = ()
+    decays: Tuple[Tuple[str, Callable], ...] = ()
     graph_tensors: Tuple[str, ...] = ()
 
     @property
-    def rate_changes(self):
+    def rate_changes(self) -> bool:
         """Whether the learning rate is set in each step."""
         return self.by_keras or self.schedule is not None
 
     @property
-    def depends_on_step(self):
+    def depends_on_step(self) -> bool:
         """Whether the updates depend on the number of training steps done."""
         changing = self.step, self.schedule, self.counts or None, self.decays or None
         return any(each is not None for each in changing)
@@ -107,7 +123,9 @@ class BridgeSettings(NamedTuple):
     step_dtype: tf.DType
 
 
-def study(optimizer, owner, keras, options):
+def study(
+    optimizer: V1Optimizer, owner: KerasOptimizer, keras: KerasPackage, options: Options
+) -> BridgeSettings:
     """Returns the `BridgeSettings` of a v1 optimizer; raises the errors of `to_keras`.
 
     Learning rate decays of v1 will read the `iterations` of the Keras optimizer `owner`, which is
@@ -148,11 +166,11 @@ def study(optimizer, owner, keras, options):
     )
 
 
-def _one_per_leaf(saved, leaves):
+def _one_per_leaf(saved: Any, leaves: List[V1Optimizer]) -> Sequence[Any]:
     return saved if isinstance(saved, (list, tuple)) else [saved] * len(leaves)
 
 
-def _own_names(nested, with_lr):
+def _own_names(nested: Iterable[nesting.NestedOptimizer], with_lr: bool) -> FrozenSet[str]:
     names = set()
     for each, _ in nested:
         # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
@@ -163,7 +181,9 @@ def _own_names(nested, with_lr):
     return frozenset(names | {"lr"} if with_lr else names)
 
 
-def _study_only_leaf(leaf, rate_for_keras, options):
+def _study_only_leaf(
+    leaf: V1Optimizer, rate_for_keras: Callable[[Rate], Rate], options: Options
+) -> Tuple[StepInputs, Dict[str, Any], Rate]:
     """Returns the `StepInputs`, the `numbers`, and the learning rate as it was given."""
     rates = inspection.learning_rate_attributes(leaf, options.lr_attr)
     leaf_inputs = _step_inputs(leaf, rates, options.global_step_attr, options.step_dtype)
@@ -184,7 +204,12 @@ def _study_only_leaf(leaf, rate_for_keras, options):
     return leaf_inputs._replace(by_keras=bool(rates)), numbers, learning_rate
 
 
-def _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule):
+def _study_one_leaf(
+    leaf: V1Optimizer,
+    rate_for_keras: Callable[[Rate], Rate],
+    step_dtype: Optional[str],
+    schedule: Optional[Rate],
+) -> StepInputs:
     """Returns the `StepInputs`; `schedule` is the saved schedule of the learning rate, or None."""
     names = inspection.LEARNING_RATE_ATTRIBUTES
     rates = tuple(name for name in names if vars(leaf).get(name) is not None)
@@ -201,7 +226,12 @@ def _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule):
     return leaf_inputs
 
 
-def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
+def _step_inputs(
+    leaf: V1Optimizer,
+    rates: Tuple[str, ...],
+    global_step_attr: Optional[str],
+    saved_dtype: Any,
+) -> StepInputs:
     """Returns the `StepInputs` of a leaf whose learning rate is in the attributes `rates`."""
     step = inspection.step_attribute(leaf, global_step_attr, rates)
     supported.check_variables(leaf, rates + (inspection.STEP_ATTRIBUTE, step))
@@ -210,7 +240,7 @@ def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
     return _with_decays(leaf, inputs)
 
 
-def _with_decays(optimizer, inputs):
+def _with_decays(optimizer: V1Optimizer, inputs: StepInputs) -> StepInputs:
     """Returns the `StepInputs` with `decays` and `graph_tensors`."""
     others = [key for key in vars(optimizer) if key not in (*inputs.rates, inputs.step)]
     tensors = tuple(key for key in others if schedules.depends_on_graph(vars(optimizer)[key]))
@@ -218,7 +248,7 @@ def _with_decays(optimizer, inputs):
     return inputs._replace(decays=tuple(decays.items()), graph_tensors=tensors)
 
 
-def _check_one_is_meant(optimizer, leaves, options):
+def _check_one_is_meant(optimizer: V1Optimizer, leaves: List[V1Optimizer], options: Options):
     """Raises a ValueError if an argument of `to_keras` would have to mean one of several leaves."""
     start = f"{type(optimizer).__name__} contains {len(leaves)} optimizers, and "
     for name in "lr_attr", "global_step_attr":

@@ -1,18 +1,22 @@
 """Raises errors for v1 optimizers that `to_keras` cannot run; the messages explain why."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any, Callable, Collection, Optional, Type
 
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, RuleOptimizer
 from legacy_opt.core import contract
+from legacy_opt.core.types import V1Optimizer
 from legacy_opt.native.updates.acceleration import Accelerated
 
 from .inspection import BASE, attributes
 from .nesting import nested_optimizers
 
 
-def check_class(optimizer):
+def check_class(optimizer: Any):
     """Raises an error if a v1 optimizer, or one nested in it, is of a class that Keras cannot run.
 
     It cannot update resource variables, or contains an optimizer without being a wrapper.
@@ -43,7 +47,7 @@ def check_class(optimizer):
             )
 
 
-def check_methods(optimizer):
+def check_methods(optimizer: V1Optimizer):
     """Raises a ValueError if `to_keras` would not call an overridden method as TensorFlow does."""
     for nested, _ in nested_optimizers(optimizer):
         # A wrapper calls no minimize, and calls apply_gradients in Keras as in a Session.
@@ -51,7 +55,7 @@ def check_methods(optimizer):
         contract.check("to_keras", nested, ValueError, ignored)
 
 
-def check_untrained(optimizer):
+def check_untrained(optimizer: V1Optimizer):
     """Raises a ValueError if an optimizer has trained where `to_keras` is called, or one in it.
 
     The Keras optimizer would start with new state. A state in another graph is not checked: its
@@ -76,12 +80,12 @@ def check_untrained(optimizer):
             )
 
 
-def _is_here(graph):
+def _is_here(graph: Optional[tf.Graph]) -> bool:
     """Whether state in a graph (None: state of eager code) is state of the code that runs now."""
     return graph is None or graph is tf.compat.v1.get_default_graph()
 
 
-def check_variables(optimizer, set_in_each_step):
+def check_variables(optimizer: V1Optimizer, set_in_each_step: Collection[Optional[str]]):
     """Raises a ValueError if the optimizer's constructor has created variables.
 
     No Keras checkpoint would contain them. Arguments of the constructor are not meant, nor the
@@ -109,7 +113,7 @@ _ONLY_PREPARE = tuple(
 )
 
 
-def own_apply_gradients(cls):
+def own_apply_gradients(cls: Type[V1Optimizer]) -> Optional[Callable]:
     """Returns the function of apply_gradients that `to_keras` must call as a whole, or None."""
     functions = [vars(each).get("apply_gradients") for each in cls.__mro__]
     return next((each for each in functions if each and each not in _ONLY_PREPARE), None)

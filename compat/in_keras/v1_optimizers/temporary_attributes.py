@@ -1,12 +1,15 @@
 """Sets attributes temporarily."""
 
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Collection, Dict, Iterator, Mapping
 
 from legacy_opt import versions
 
 
 @contextlib.contextmanager
-def with_attributes(thing, attributes):
+def with_attributes(thing: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
     """Sets attributes of an object within this scope, and resets or deletes them afterwards.
 
     The attributes of Keras' objects are not tracked.
@@ -25,7 +28,7 @@ def with_attributes(thing, attributes):
             del state[name]
 
 
-def restore(state, before, rates):
+def restore(state: Dict[str, Any], before: Mapping[str, Any], rates: Collection[str]):
     """Resets the attributes `rates`, and all attributes that contain tensors of a graph.
 
     If `before`, a dict of the earlier attributes, lacks an attribute to reset, it is deleted.
@@ -38,7 +41,7 @@ def restore(state, before, rates):
                 del state[key]
 
 
-def _holds_symbolic(value):
+def _holds_symbolic(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):

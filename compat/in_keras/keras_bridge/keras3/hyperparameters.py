@@ -13,7 +13,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, Variable
 
 from ...v1_optimizers import schedules
-from ..hyperparameter_values import Rate
+from ...v1_optimizers.schedules import Rate
 from ..refusals import set_too_late
 from .contained import SHARED_WITH_KERAS
 from .state import Keras3State, keras

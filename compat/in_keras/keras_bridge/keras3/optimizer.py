@@ -26,10 +26,10 @@ from legacy_opt.core.types import (
 )
 
 from ...v1_optimizers import schedules
+from ...v1_optimizers.schedules import Rate
 from ...v1_optimizers.study import BridgeSettings
 from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
-from ..hyperparameter_values import Rate
 from ..protocol import GlobalStep
 from .contained import CLIPPING, EMA
 from .gradients import Gradients, of_dtype
