@@ -147,7 +147,7 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> 
     return value
 
 
-def _hyperparameter(name, value, largest=_LARGEST_FLOAT32):
+def _hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> Any:
     if is_function(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
@@ -260,7 +260,7 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     return value
 
 
-def _type_name(value):
+def _type_name(value: Any) -> str:
     return type(value).__name__
 
 

@@ -1,11 +1,15 @@
 """Runs operations only if a tensor is true, with variables of either kind."""
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import tensorflow as tf
 
 from legacy_opt.core.variable_access import after
 
 
-def run_by_switch(predicate, data, run, waits_for=()):
+def run_by_switch(predicate: tf.Tensor, data: Any, run: Callable, waits_for: Any = ()) -> Any:
     """Builds the operations of `run(data)` in a TF1 graph so that they run only if due.
 
     Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref variables.
@@ -23,10 +27,10 @@ def run_by_switch(predicate, data, run, waits_for=()):
     return tf.raw_ops.Merge(inputs=[switch.output_false, done]).output
 
 
-def run_by_cond(predicate, run):
+def run_by_cond(predicate: tf.Tensor, run: Callable) -> Any:
     """Like `run_by_switch`, but where tf.cond accepts all variables, as in functions."""
 
-    def branch():
+    def branch() -> Any:
         with after(*run()):
             return tf.constant(True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, ClassVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -47,7 +47,7 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def constructor(*args, **kwargs):
+    def constructor(*args: Any, **kwargs: Any) -> None:
         cls = type(args[0])
         is_outermost = cls.__init__ is constructor
         caller = cls.__name__ if is_outermost else f"super().__init__ of {cls.__name__}"
@@ -58,7 +58,9 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     return constructor
 
 
-def _check_arguments(caller, signature, args, kwargs):
+def _check_arguments(
+    caller: str, signature: inspect.Signature, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+):
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -77,7 +79,7 @@ def _check_arguments(caller, signature, args, kwargs):
         raise TypeError(f"{caller}: {problem}.{hint} {arguments}") from None
 
 
-def _check_that_base_classes_are_constructed(optimizer):
+def _check_that_base_classes_are_constructed(optimizer: Any):
     classes = type(optimizer).__mro__
     for position, base in enumerate(classes):
         attribute = vars(base).get("_set_by_constructor")

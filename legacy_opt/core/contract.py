@@ -4,13 +4,31 @@ An exit is a function of this package that copies or replaces an optimizer. If a
 method that an exit does not call, the result would train differently: `check` refuses the class.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import inspect
 import itertools
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+)
 
 import tensorflow as tf
 
+# A loss, variables (or None), and pairs of gradients and variables, or what stands for them.
+Case = Tuple[Any, Optional[List[Any]], Sequence[Tuple[Any, Any]]]
 CALLED, WHOLE, REFUSED = "called", "called as a whole", "refused"
 ARGUMENTS = "refused, unless it only adds arguments"
 IN_RULES = "called in a `RuleOptimizer`, else refused"
@@ -52,7 +70,7 @@ _WAYS_OUT = {
 }
 
 
-def is_of_user(cls):
+def is_of_user(cls: type) -> bool:
     """Whether a class is neither TensorFlow's, nor Keras', nor of this package."""
     trusted = ("legacy_opt", "tensorflow", "tensorflow_core", "keras", "tf_keras")
     others = (".keras_in_graphs.", ".contrib.optimizer_v2.")  # their compute_gradients does more
@@ -60,12 +78,12 @@ def is_of_user(cls):
     return not is_trusted or any(each in cls.__module__ for each in others)
 
 
-def of_users(classes, method):
+def of_users(classes: Iterable[type], method: str) -> List[type]:
     """Returns those of the classes that define a method, and are users' own."""
     return [each for each in classes if method in vars(each) and is_of_user(each)]
 
 
-def accepted(function, **given):
+def accepted(function: Callable, **given: Any) -> Dict[str, Any]:
     """Returns those of the keyword arguments that a function takes."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -73,7 +91,7 @@ def accepted(function, **given):
     return {name: value for name, value in given.items() if name in parameters}
 
 
-def check(exit_name, optimizer, error, ignored=()):
+def check(exit_name: str, optimizer: Any, error: Type[Exception], ignored: Collection[str] = ()):
     """Refuses an optimizer with a method that an exit does not call as TensorFlow does.
 
     Args:
@@ -105,7 +123,7 @@ def check(exit_name, optimizer, error, ignored=()):
                 )
 
 
-def _is_refused(called, method, optimizer, user_class):
+def _is_refused(called: str, method: str, optimizer: Any, user_class: type) -> bool:
     classes = type(optimizer).__mro__
     derived = classes[: classes.index(user_class) + 1]
     return (
@@ -115,7 +133,7 @@ def _is_refused(called, method, optimizer, user_class):
     )
 
 
-def _only_adds(optimizer):
+def _only_adds(optimizer: Any) -> bool:
     """Whether `minimize` passes on the very objects that it gets, and does nothing else.
 
     For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. The
@@ -141,7 +159,7 @@ class _Opaque(tf.Variable):
     dtype = tf.float32  # type: ignore[assignment]
 
 
-def _opaque_cases():
+def _opaque_cases() -> Iterator[Case]:
     """Yields a loss, variables (or None), and pairs of gradients and variables, all opaque."""
     variables = [object.__new__(_Opaque) for _ in range(2)]
     slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
@@ -151,7 +169,7 @@ def _opaque_cases():
         yield (*each, pairs)
 
 
-def _real_cases():
+def _real_cases() -> Iterator[Case]:
     """Yields a loss, variables (or None), and pairs of gradients and variables."""
     names = ("kernel", "bias", "embeddings", "gamma", "beta", "scalar") * 2
     variables = [
@@ -167,7 +185,7 @@ def _real_cases():
             yield loss, given, list(zip(gradients, variables))[:number]
 
 
-def _fill_collections(*values):
+def _fill_collections(*values: Any):
     """Adds values to each collection of the graph by which a method may decide."""
     keys = tf.compat.v1.GraphKeys
     for key in (
@@ -178,13 +196,15 @@ def _fill_collections(*values):
             tf.compat.v1.add_to_collection(key, value)
 
 
-def _passes_on(optimizer, loss, variables, pairs):
+def _passes_on(
+    optimizer: Any, loss: Any, variables: Optional[List[Any]], pairs: Sequence[Tuple[Any, Any]]
+) -> bool:
     cls, graph = type(optimizer), tf.compat.v1.get_default_graph()
     root = [each for each in cls.__mro__ if "minimize" in vars(each)][-1]
     compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
     calls, step = [], None if tf.executing_eagerly() else tf.no_op()
 
-    def noting(method, result):
+    def noting(method: str, result: Any) -> Callable:
         return lambda *args, **kwargs: calls.append((method, _ids(args, kwargs))) or result
 
     tape = None if callable(loss) else object()
@@ -208,11 +228,11 @@ def _passes_on(optimizer, loss, variables, pairs):
     return same and calls == expected and len(graph.get_operations()) == size
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     return type(value) in (dict, list, set)
 
 
-def _copied(value):
+def _copied(value: Any) -> Any:
     """Returns a copy of an attribute that the call of a method could change."""
     if _is_plain(value) or is_of_user(type(value)):
         with contextlib.suppress(Exception):  # not everything can be copied
@@ -220,7 +240,7 @@ def _copied(value):
     return value
 
 
-def _ids(args, kwargs):
+def _ids(args: Iterable[Any], kwargs: Dict[str, Any]) -> Set[int]:
     """Returns the ids of arguments, but for options such as a name."""
     values = [*args, *kwargs.values()]
     return {id(each) for each in values if not isinstance(each, (type(None), bool, int, str))}

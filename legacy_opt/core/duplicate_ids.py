@@ -1,16 +1,24 @@
 """Sums the rows of duplicate ids (row indices) in sparse gradients."""
 
+from __future__ import annotations
+
+from typing import Any, Iterable, List, Optional, Tuple
+
 import tensorflow as tf
 
+from legacy_opt.core.types import Gradient
 
-def summed(slices):
+
+def summed(slices: tf.IndexedSlices) -> tf.IndexedSlices:
     """Returns a sparse gradient in which each id occurs once, with the sum of its rows."""
     ids, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
     return tf.IndexedSlices(values, ids, slices.dense_shape)
 
 
-def with_summed_duplicates(grads_and_vars):
+def with_summed_duplicates(
+    grads_and_vars: Iterable[Tuple[Optional[Gradient], Any]],
+) -> List[Tuple[Any, Any]]:
     """Moves the sum of an id's rows to the id's first row, and sets the id's other rows to zero.
 
     Optimizers that clip gradients need this function. If the rows of an id were clipped one by one,
@@ -24,7 +32,7 @@ def with_summed_duplicates(grads_and_vars):
     ]
 
 
-def _sum_duplicates(slices):
+def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
     _, positions = tf.unique(slices.indices)
     count = tf.shape(positions)[0]
     row_numbers = tf.range(count)

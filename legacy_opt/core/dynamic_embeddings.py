@@ -5,7 +5,12 @@ the optimizer gets a variable with the rows that the step looks up. Slots are ha
 their rows have the shape and dtype of the table's rows.
 """
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from legacy_opt import versions
+from legacy_opt.core.types import DType, Variable
 
 _WRAPPER = "tensorflow_recommenders_addons.dynamic_embedding.DynamicEmbeddingOptimizer"
 _OTHER_OPTIMIZER = (
@@ -15,7 +20,7 @@ _OTHER_OPTIMIZER = (
 )
 
 
-def refuse(optimizer, variable, reason, advice=_OTHER_OPTIMIZER):
+def refuse(optimizer: str, variable: Variable, reason: str, advice: str = _OTHER_OPTIMIZER):
     """Raises a ValueError if `variable` is a dynamic embedding; `optimizer` is the class's name."""
     if versions.is_dynamic_embedding(variable):
         raise ValueError(
@@ -24,14 +29,16 @@ def refuse(optimizer, variable, reason, advice=_OTHER_OPTIMIZER):
         )
 
 
-def refuse_keras(function, variable):
+def refuse_keras(function: str, variable: Any):
     """Refuses a dynamic embedding in an optimizer that `function` (`to_keras`, `to_v1`) made."""
     reason = "the table does not get the rows that the optimizer changes"
     advice = f"Train the table with a v1 optimizer without {function}: {_WRAPPER}(optimizer)."
     refuse(f"An optimizer that {function} has converted", variable, reason, advice)
 
 
-def check_slot(optimizer, variable, slot_name, dtype, has_shape):
+def check_slot(
+    optimizer: str, variable: Variable, slot_name: str, dtype: Optional[DType], has_shape: bool
+):
     """Refuses a dynamic embedding if a slot has another shape, or a dtype (not None) of its own."""
     expected = variable.dtype.base_dtype
     if not has_shape:
@@ -41,7 +48,7 @@ def check_slot(optimizer, variable, slot_name, dtype, has_shape):
         refuse(optimizer, variable, f"its slot {slot_name!r} {dtypes}")
 
 
-def check_wrapped(optimizer, variable):
+def check_wrapped(optimizer: Any, variable: Variable):
     """Refuses a dynamic embedding in an optimizer that would create ordinary slots for it."""
     if not versions.creates_dynamic_slots(optimizer):
         name = type(optimizer).__name__

@@ -5,14 +5,20 @@ the ops ``[Resource][Sparse]Apply<Name>`` of `tf.raw_ops`, which have the same n
 Adam, AddSign, PowerSign and AdaMax have no sparse kernel.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
 import tensorflow as tf
 
+from legacy_opt.core.types import Variable
+from legacy_opt.core.update import Update
 from legacy_opt.core.variable_access import is_resource
 
 _NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has this kernel in bfloat16 for CPUs
 
 
-def find(kernel, variable, sparse):
+def find(kernel: str, variable: Variable, sparse: bool) -> Optional[Callable]:
     """Returns the raw op that updates this kind of variable, or None if there is no kernel for it.
 
     Args:
@@ -26,7 +32,7 @@ def find(kernel, variable, sparse):
     return getattr(tf.raw_ops, prefix + "Apply" + kernel, None)
 
 
-def apply(kernel, update, use_locking=False, **arguments):
+def apply(kernel: str, update: Update, use_locking: bool = False, **arguments: Any) -> Any:
     """Updates one variable with a fused kernel.
 
     Args:

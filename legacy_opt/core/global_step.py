@@ -1,11 +1,15 @@
 """Finds, creates and checks the global step, the variable that counts training steps."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
+from typing import Any, Iterable, Iterator, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import GlobalStep, Operation, Tensor, Variable
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
 v1 = tf.compat.v1
@@ -13,7 +17,7 @@ _local = threading.local()  # `step` is the global step that surrounding wrapper
 
 
 @contextlib.contextmanager
-def wrapper_increments(global_step):
+def wrapper_increments(global_step: Optional[GlobalStep]) -> Iterator[None]:
     """Scope in which `step_of_wrapper` returns the global step that a wrapper will increment.
 
     If `global_step` is None, this is the variable of an outer wrapper, if there is one.
@@ -26,12 +30,12 @@ def wrapper_increments(global_step):
         _local.step = outer
 
 
-def step_of_wrapper():
+def step_of_wrapper() -> Optional[GlobalStep]:
     """Returns the global step that a wrapper around the caller will increment, or None."""
     return getattr(_local, "step", None)
 
 
-def checked_for_overflow(optimizer_name, step):
+def checked_for_overflow(optimizer_name: str, step: Tensor) -> Tensor:
     """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
     After an overflow the global step would be negative. Then Adam's ``beta**t`` would become
@@ -51,7 +55,7 @@ def checked_for_overflow(optimizer_name, step):
 
 
 @contextlib.contextmanager
-def found_as_global_step(step):
+def found_as_global_step(step: GlobalStep) -> Iterator[None]:
     """Scope in which TensorFlow finds a tensor or variable as the current graph's global step."""
     steps = v1.get_default_graph().get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
     before = steps[:]
@@ -62,7 +66,7 @@ def found_as_global_step(step):
         steps[:] = before
 
 
-def find_global_step():
+def find_global_step() -> Any:
     """Returns the global step of the current graph or of an outer graph, or None."""
     step = _found_in(v1.get_default_graph())
     if step is None:
@@ -71,7 +75,7 @@ def find_global_step():
     return step
 
 
-def _found_in(graph):
+def _found_in(graph: tf.Graph) -> Optional[GlobalStep]:
     step = global_step_of(graph)
     if step is not None and step.dtype.base_dtype.is_integer:
         return step
@@ -79,7 +83,7 @@ def _found_in(graph):
     return v1.train.get_global_step(graph)
 
 
-def global_step_of(graph):
+def global_step_of(graph: tf.Graph) -> Optional[Variable]:
     """Returns the global step variable of a graph, or None.
 
     A scalar variable named "global_step" counts. `tf.compat.v1.train.get_global_step` raises a
@@ -94,7 +98,7 @@ def global_step_of(graph):
     return steps[0]
 
 
-def check_graph_of_step(optimizer_name, step):
+def check_graph_of_step(optimizer_name: str, step: GlobalStep):
     """Raises a ValueError if a TF1 graph is being built, and `step` belongs to another graph."""
     in_tf1_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_tf1_graph and step.graph is not v1.get_default_graph():
@@ -104,7 +108,9 @@ def check_graph_of_step(optimizer_name, step):
         )
 
 
-def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
+def warn_if_step_is_constant(
+    optimizer_name: str, argument: Any, step: Any, incremented_step: Optional[GlobalStep]
+):
     """Warns if an optimizer reads a global step that is not incremented after its updates.
 
     `argument` is the `global_step` passed to the constructor.
@@ -130,7 +136,7 @@ def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
     )
 
 
-def warn_if_step_is_not_counted(optimizer, step, operations):
+def warn_if_step_is_not_counted(optimizer: Any, step: Tensor, operations: Iterable[Operation]):
     """Warns if an optimizer, like BERT's, ignores the `step` that `apply_gradients` gets.
 
     `operations` are those that the call has created.
@@ -157,7 +163,7 @@ class NewStep:
     def __init__(self):
         self._of_eager_code = None
 
-    def get(self):
+    def get(self) -> Variable:
         """Returns the TF1 graph's global step, or that of eager code and all `tf.function`s."""
         with tf.init_scope():
             if not tf.executing_eagerly():

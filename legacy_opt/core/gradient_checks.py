@@ -1,12 +1,17 @@
 """Checks gradients, dtypes of variables, and subclasses of optimizers."""
 
+from __future__ import annotations
+
+from typing import Any, Collection, Mapping
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.argument_checks import WrongTypeError
+from legacy_opt.core.types import DType, Tensor, Variable
 
 
-def refuse_overrides(cls, replacements):
+def refuse_overrides(cls: type, replacements: Mapping[Any, str]):
     """Raises an error for a subclass that overrides a method which is never called.
 
     Call this function in `__init_subclass__`.
@@ -29,7 +34,7 @@ def refuse_overrides(cls, replacements):
             )
 
 
-def gradient(optimizer_name, grad, variable, sparse):
+def gradient(optimizer_name: str, grad: Tensor, variable: Variable, sparse: bool) -> Tensor:
     """Checks that a gradient, or the tensor of a sparse gradient's values, fits its variable.
 
     Returns:
@@ -56,7 +61,7 @@ def gradient(optimizer_name, grad, variable, sparse):
     return grad
 
 
-def gradient_dtype(optimizer_name, grad, variable):
+def gradient_dtype(optimizer_name: str, grad: Tensor, variable: Variable):
     """Raises a TypeError if a gradient does not have its variable's dtype."""
     # On TensorFlow 1.15, the `dtype` of Keras' AutoCastVariable (mixed precision) is the dtype to
     # which reads are cast, and `true_dtype` is the stored dtype. From TensorFlow 2.4 on, both are
@@ -69,7 +74,7 @@ def gradient_dtype(optimizer_name, grad, variable):
         )
 
 
-def trainable_dtype(optimizer_name, variable, valid):
+def trainable_dtype(optimizer_name: str, variable: Variable, valid: Collection[DType]):
     """Raises a WrongTypeError if an optimizer cannot train a variable of this dtype."""
     if variable.dtype.base_dtype not in valid:
         raise WrongTypeError(

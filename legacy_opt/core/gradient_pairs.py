@@ -1,12 +1,16 @@
 """Checks (gradient, variable) pairs, and protects the gradients from writes to variables."""
 
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Iterator, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks
 from legacy_opt.core.gradient_values import map_values, pairs_of
+from legacy_opt.core.types import GradAndVar, Gradient, GradsAndVars, Tensor, Variable
 from legacy_opt.core.variable_access import after, copied, in_session_graph, may_share_memory
 from legacy_opt.core.variable_lists import is_partitioned, is_variable
 
@@ -14,7 +18,7 @@ v1 = tf.compat.v1
 
 
 @contextlib.contextmanager
-def protected(optimizer, grads_and_vars):
+def protected(optimizer: str, grads_and_vars: GradsAndVars) -> Iterator[List[GradAndVar]]:
     """Scope in which an optimizer applies gradients; yields the checked pairs.
 
     A gradient may share the memory of a variable or slot, for example `tf.identity(w)`. Such
@@ -32,7 +36,7 @@ def protected(optimizer, grads_and_vars):
     """
     read_first = []
 
-    def protect(tensor):
+    def protect(tensor: Tensor) -> Tensor:
         if in_session_graph(tensor) and may_share_memory(tensor):
             tensor = copied(tensor)
             read_first.append(tensor)
@@ -44,7 +48,7 @@ def protected(optimizer, grads_and_vars):
         yield pairs
 
 
-def checked(optimizer, grads_and_vars):
+def checked(optimizer: str, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
     """Returns the pairs, with gradients as tensors or `tf.IndexedSlices`; see `protected`.
 
     If the shape of a dense gradient is checked at runtime, the output of the check is returned as
@@ -56,7 +60,7 @@ def checked(optimizer, grads_and_vars):
     return [(_as_gradient(optimizer, grad, variable), variable) for grad, variable in pairs]
 
 
-def _as_gradient(optimizer, grad, variable):
+def _as_gradient(optimizer: str, grad: Any, variable: Variable) -> Optional[Gradient]:
     if grad is None:
         return None
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
@@ -65,7 +69,7 @@ def _as_gradient(optimizer, grad, variable):
     return gradient_checks.gradient(optimizer, grad, variable, sparse=False)
 
 
-def check_variables(optimizer, var_list):
+def check_variables(optimizer: str, var_list: Any):
     """Checks that the `var_list` of `minimize`, which may be nested, can be trained.
 
     Raises:
@@ -78,7 +82,7 @@ def check_variables(optimizer, var_list):
             raise TypeError(f"{optimizer}: var_list must contain only variables, got {each!r}.")
 
 
-def _check_variable(optimizer, variable, grad):
+def _check_variable(optimizer: str, variable: Any, grad: Any):
     """Raises a TypeError if `variable` is a Keras 3 variable, or is not a variable at all."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
@@ -93,7 +97,7 @@ def _check_variable(optimizer, variable, grad):
     )
 
 
-def _refuse_keras_3(optimizer, variable):
+def _refuse_keras_3(optimizer: str, variable: Any):
     if versions.is_keras_3_variable(variable):
         raise TypeError(
             f"{optimizer} got {variable.name!r}, a variable of Keras 3, which v1 optimizers "

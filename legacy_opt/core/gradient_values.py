@@ -1,6 +1,9 @@
 """Scales, casts, clips and checks gradients, dense or sparse."""
 
+from __future__ import annotations
+
 import math
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -8,11 +11,26 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.shortened import quoted
+from legacy_opt.core.types import (
+    DType,
+    GradAndVar,
+    Gradient,
+    GradsAndVars,
+    Operation,
+    Tensor,
+    TensorLike,
+    V1Optimizer,
+)
 
 v1 = tf.compat.v1
 
 
-def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, optimizer=None):
+def clip_by_global_norm(
+    grads_and_vars: Sequence[GradAndVar],
+    clip_norm: TensorLike,
+    norm: Optional[Tensor] = None,
+    optimizer: Optional[V1Optimizer] = None,
+) -> List[GradAndVar]:
     """Clips gradients by their global norm, `norm` if it is given; see `global_norm`."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
@@ -26,16 +44,18 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, optimizer=None):
     ]
 
 
-def clip_by_norm(grads_and_vars, clip_norm):
+def clip_by_norm(grads_and_vars: Sequence[GradAndVar], clip_norm: TensorLike) -> List[GradAndVar]:
     """Clips each gradient by its own norm."""
 
-    def clip(values):
+    def clip(values: Tensor) -> Tensor:
         return tf.clip_by_norm(values, in_dtype(clip_norm, values.dtype))
 
     return [(map_values(clip, grad), variable) for grad, variable in grads_and_vars]
 
 
-def global_norm(grads_and_vars, optimizer=None):
+def global_norm(
+    grads_and_vars: Sequence[GradAndVar], optimizer: Optional[V1Optimizer] = None
+) -> Tensor:
     """Returns the global norm of the gradients.
 
     The dtype of the norm is that of the gradients if all gradients have the same dtype. Otherwise
@@ -49,31 +69,33 @@ def global_norm(grads_and_vars, optimizer=None):
     return tf.linalg.global_norm(gradients) if norm is None else norm
 
 
-def _common_dtype(gradients):
+def _common_dtype(gradients: Iterable[Optional[Gradient]]) -> DType:
     dtypes = {grad.dtype.base_dtype for grad in gradients if grad is not None}
     if len(dtypes) == 1:
         return dtypes.pop()
     return tf.float64 if tf.float64 in dtypes else tf.float32
 
 
-def values_of(grad):
+def values_of(grad: Gradient) -> Tensor:
     """Returns the values of a sparse gradient, or a dense gradient unchanged."""
     return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
-def with_values(grad, values):
+def with_values(grad: Gradient, values: Tensor) -> Gradient:
     """Returns `values`, with the indices of `grad` if `grad` is sparse."""
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
     return values
 
 
-def map_values(function, grad):
+def map_values(function: Callable[[Tensor], Tensor], grad: Optional[Gradient]) -> Any:
     """Returns a gradient with `function` applied to its values; None stays None."""
     return grad if grad is None else with_values(grad, function(values_of(grad)))
 
 
-def check_numerics(loss, grads_and_vars, with_gradients=True):
+def check_numerics(
+    loss: Tensor, grads_and_vars: Sequence[GradAndVar], with_gradients: bool = True
+) -> Tuple[List[GradAndVar], List[Operation]]:
     """Creates operations that check whether the loss and (`with_gradients`) gradients are finite.
 
     Returns:
@@ -93,16 +115,16 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
     return pairs, checks
 
 
-def scaled(grad, factor):
+def scaled(grad: Optional[Gradient], factor: TensorLike) -> Optional[Gradient]:
     """Returns a gradient times a number or scalar tensor."""
     return map_values(lambda values: values * in_dtype(factor, values.dtype), grad)
 
 
-def _cast(grad, dtype):
+def _cast(grad: Optional[Gradient], dtype: DType) -> Any:
     return map_values(lambda values: in_dtype(values, dtype), grad)
 
 
-def in_dtype(value, dtype):
+def in_dtype(value: Any, dtype: DType) -> Any:
     """Casts a tensor to `dtype`; returns a Python number unchanged."""
     if not argument_checks.is_tensor_like(value) or value.dtype.base_dtype == dtype.base_dtype:
         return value
@@ -112,7 +134,7 @@ def in_dtype(value, dtype):
 # Checks.
 
 
-def check_mode(function):
+def check_mode(function: str):
     """Raises a RuntimeError if `function`, a name for messages, is not called in a TF1 graph."""
     if versions.runs_in_order():
         raise RuntimeError(
@@ -125,7 +147,7 @@ def check_mode(function):
         )
 
 
-def pairs_of(caller, grads_and_vars):
+def pairs_of(caller: str, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
     """Returns a list of (gradient, variable) pairs; raises a TypeError for anything else."""
     try:
         return [(grad, variable) for grad, variable in grads_and_vars]
@@ -136,7 +158,7 @@ def pairs_of(caller, grads_and_vars):
         ) from None
 
 
-def some_gradients(caller, grads_and_vars):
+def some_gradients(caller: str, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
     """Returns the result of `pairs_of`; raises a ValueError if all gradients are None."""
     pairs = pairs_of(caller, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
@@ -146,7 +168,7 @@ def some_gradients(caller, grads_and_vars):
     return pairs
 
 
-def scalar(name, value):
+def scalar(name: str, value: Any) -> TensorLike:
     """Returns `value` if it is a finite number, or a scalar tensor or variable."""
     if argument_checks.is_function(value):
         raise argument_checks.WrongTypeError(
@@ -156,13 +178,13 @@ def scalar(name, value):
     return argument_checks.hyperparameter(name, value, math.inf)
 
 
-def positive_scalar(name, value):
+def positive_scalar(name: str, value: Any) -> TensorLike:
     """Returns `value` if it is a positive number, or a scalar tensor or variable."""
     value = scalar(name, value)
     return value if argument_checks.is_tensor_like(value) else argument_checks.positive(name, value)
 
 
-def scope_name(name):
+def scope_name(name: Any) -> Any:
     """Returns `name` if it is None, a variable scope or a scope name ("" is the current scope)."""
     if name is None or name == "" or isinstance(name, v1.VariableScope):
         return name

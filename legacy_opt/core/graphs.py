@@ -1,23 +1,28 @@
 """Finds what a tensor of a graph is computed from, and what assigns a variable; stores objects."""
 
+from __future__ import annotations
+
 import functools
 import re
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Set, TypeVar
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import Operation, Tensor, Variable
 
+Attached = TypeVar("Attached")
 _VARIABLES = {"VarHandleOp", "Variable", "VariableV2"}
 _ASSIGNS = re.compile("(Resource)?(Assign|CountUpTo|Scatter)")
 _FORWARDS = {"Identity", "Switch", "RefSwitch", "Enter", "RefEnter"}  # the variable itself
 
 
-def source_of(variable):
+def source_of(variable: Variable) -> Operation:
     """Returns the operation of a graph that represents a variable of either kind."""
     return variable.handle.op if hasattr(variable, "handle") else variable.op
 
 
-def attached(graph, attribute, make):
+def attached(graph: tf.Graph, attribute: str, make: Callable[[], Attached]) -> Attached:
     """Returns an attribute of a graph, and sets it to `make()` on first use.
 
     An object that belongs to a graph is stored in it, so that both are freed together. Any other
@@ -28,7 +33,7 @@ def attached(graph, attribute, make):
     return getattr(graph, attribute)
 
 
-def assignments(variable):
+def assignments(variable: Variable) -> Set[str]:
     """Returns the names of the current graph's operations that assign a variable, as a set.
 
     They include conditions, loops and calls of functions in which an operation may assign it.
@@ -54,7 +59,7 @@ def assignments(variable):
     return found
 
 
-def _assigns(node, names, functions):
+def _assigns(node: Any, names: Set[str], functions: Callable[[], Dict[str, Any]]) -> bool:
     """Whether a node of a graph or function assigns a variable that has one of `names` there."""
     given = [each.split(":")[0] for each in node.input if each[0] != "^"]
     if _ASSIGNS.match(node.op):
@@ -73,18 +78,18 @@ def _assigns(node, names, functions):
     return False
 
 
-def integer_variables_behind(tensor):
+def integer_variables_behind(tensor: Tensor) -> List[Operation]:
     """Returns the operations of the integer scalar variables from which a tensor is computed."""
     return [each for each in operations_behind([tensor]) if _is_integer_scalar(each)]
 
 
-def _is_integer_scalar(operation):
+def _is_integer_scalar(operation: Operation) -> bool:
     if operation.type not in _VARIABLES or not operation.get_attr("dtype").is_integer:
         return False
     return tf.TensorShape(operation.get_attr("shape")).rank == 0
 
 
-def operations_behind(tensors):
+def operations_behind(tensors: Iterable[Tensor]) -> Set[Operation]:
     """Returns the operations that compute `tensors`, as a set, also those around a function.
 
     Of the control inputs, only those are followed by which a constant in a branch of TensorFlow 1's
@@ -100,7 +105,9 @@ def operations_behind(tensors):
     return operations
 
 
-def _operations_before(operation, captures):
+def _operations_before(
+    operation: Operation, captures: Dict[tf.Graph, Mapping[Operation, Tensor]]
+) -> List[Operation]:
     graph = operation.graph
     if graph not in captures:
         captures[graph] = versions.captures(graph)
@@ -110,7 +117,7 @@ def _operations_before(operation, captures):
     return [tensor.op for tensor in tensors] + branches
 
 
-def _is_branch(operation):
+def _is_branch(operation: Operation) -> bool:
     """Whether TensorFlow 1's `tf.cond` has made an operation to start one of its branches."""
     if operation.type == "Identity":
         operation = operation.inputs[0].op

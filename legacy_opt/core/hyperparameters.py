@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Callable, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
-from legacy_opt.core.types import Hyperparameter
+from legacy_opt.core.types import DType, Hyperparameter, Tensor
 
 
 def current_value(name: str, value: Hyperparameter) -> Any:
@@ -29,10 +29,10 @@ def current_value(name: str, value: Hyperparameter) -> Any:
 def alias_of(name: str) -> Any:
     """Returns a property for a `RuleOptimizer` that reads and writes the hyperparameter `name`."""
 
-    def read(self) -> Hyperparameter:
+    def read(self: Any) -> Hyperparameter:
         return getattr(self, "_" + name)
 
-    def write(self, value: Hyperparameter) -> None:
+    def write(self: Any, value: Hyperparameter) -> None:
         # Ignored before the constructor has run, because the constructor sets the value.
         if "_hyperparameter_names" in vars(self):
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
@@ -40,7 +40,7 @@ def alias_of(name: str) -> Any:
     return property(read, write)
 
 
-def tensor_of(name):
+def tensor_of(name: str) -> Any:
     """Returns a property for a `RuleOptimizer`: the tensor of a hyperparameter, set by `_prepare`.
 
     TensorFlow 1's optimizers store these tensors in attributes such as `_lr_t`. Subclasses and
@@ -48,27 +48,27 @@ def tensor_of(name):
     step, the property is None.
     """
 
-    def read(self):
+    def read(self: Any) -> Optional[Tensor]:
         return self._rule_step.tensors.get(name)
 
-    def write(self, value):
+    def write(self: Any, value: Tensor):
         tensors = dict(self._rule_step.tensors, **{name: value})
         self._rule_step = self._rule_step._replace(tensors=tensors)
 
     return property(read, write)
 
 
-def takes_step(value):
+def takes_step(value: Any) -> bool:
     """Whether `value` is a function that must be called with one argument, the global step."""
     return _can_be_called(value, None) and not takes_nothing(value)
 
 
-def takes_nothing(value):
+def takes_nothing(value: Any) -> bool:
     """Whether `value` is a function that can be called without arguments."""
     return _can_be_called(value)
 
 
-def _can_be_called(value, *arguments):
+def _can_be_called(value: Any, *arguments: Any) -> bool:
     if not argument_checks.is_function(value):
         return False
     try:
@@ -78,12 +78,12 @@ def _can_be_called(value, *arguments):
     return True
 
 
-def wide_dtype(dtype):
+def wide_dtype(dtype: DType) -> DType:
     """Returns the dtype to compute in: float32 for float16 and bfloat16, other dtypes unchanged."""
     return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
 
 
-def unrounded(tensor, value, dtype):
+def unrounded(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
     """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
     Args:
@@ -96,12 +96,14 @@ def unrounded(tensor, value, dtype):
     return _without_rounding(lambda number: number, tensor, value, dtype)
 
 
-def complement(tensor, value, dtype):
+def complement(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
     """Returns 1 minus an `unrounded` hyperparameter; a number is subtracted in Python."""
     return _without_rounding(lambda number: 1 - number, tensor, value, dtype)
 
 
-def _without_rounding(function, tensor, value, dtype):
+def _without_rounding(
+    function: Callable[[Any], Any], tensor: Tensor, value: Any, dtype: DType
+) -> Tensor:
     """Applies `function` to a hyperparameter, and returns the result in `dtype`.
 
     If the hyperparameter is a Python number and `tensor` has the same value, the function is

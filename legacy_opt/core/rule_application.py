@@ -3,16 +3,24 @@
 `apply_rule` reads the variable and its slots, calls the rule, checks the results, and then writes.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Tuple, Union
+
 import tensorflow as tf
 
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.nearest_names import did_you_mean
-from legacy_opt.core.update import Addition, Fading
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.core.update import Addition, Fading, Update
 from legacy_opt.core.variable_access import after
 
 
-def apply_rule(rule, layouts, update, optimizer_name):
+def apply_rule(
+    rule: Callable, layouts: Mapping[str, Slot], update: Update, optimizer_name: str
+) -> Any:
     """Applies a rule to one variable. Returns an operation; None when executing eagerly.
 
     Raises:
@@ -53,11 +61,17 @@ def apply_rule(rule, layouts, update, optimizer_name):
     return tf.group(*writes)
 
 
-def _value(change):
+def _value(change: Any) -> Tensor:
     return change.value if isinstance(change, (Addition, Fading)) else change
 
 
-def checked_results(result, value, old_slots, variable, optimizer_name):
+def checked_results(
+    result: Any,
+    value: Tensor,
+    old_slots: Mapping[str, Tensor],
+    variable: Variable,
+    optimizer_name: str,
+) -> Tuple[Tensor, Dict[str, Any]]:
     """Checks the result of a rule that got `value` and `old_slots`; see `apply_rule` for errors.
 
     Returns:
@@ -90,7 +104,9 @@ def checked_results(result, value, old_slots, variable, optimizer_name):
     return change, checked_changes
 
 
-def checked_non_slots(new_values, old_values, method):
+def checked_non_slots(
+    new_values: Any, old_values: Mapping[str, Union[Tensor, Variable]], method: str
+) -> Dict[str, Tensor]:
     """Checks the result of `RuleOptimizer.update_non_slots`; returns it with tensors as values.
 
     Raises:
@@ -105,7 +121,7 @@ def checked_non_slots(new_values, old_values, method):
     }
 
 
-def checked_once_per_step(method, result, known):
+def checked_once_per_step(method: str, result: Any, known: Collection[str]) -> Dict[str, Tensor]:
     """Checks the result of `RuleOptimizer.once_per_step`; returns it with tensors as values.
 
     Raises:
@@ -125,7 +141,7 @@ def checked_once_per_step(method, result, known):
     return scalars
 
 
-def checked_initial_values(method, result):
+def checked_initial_values(method: str, result: Any) -> Dict[str, Any]:
     """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints.
 
     Raises:
@@ -141,14 +157,14 @@ def checked_initial_values(method, result):
     }
 
 
-def checked_dict(method, result):
+def checked_dict(method: str, result: Any) -> Dict[str, Any]:
     """Returns the result of a method if it is a dict; otherwise raises a TypeError."""
     if not isinstance(result, dict):
         raise TypeError(f"{method} must return a dict, got {result!r}.")
     return result
 
 
-def _refuse_unknown(problem, names, known):
+def _refuse_unknown(problem: str, names: Iterable[str], known: Collection[str]):
     unknown = [name for name in names if name not in known]
     if unknown:
         hints = [did_you_mean(name, known) for name in unknown]
@@ -156,14 +172,14 @@ def _refuse_unknown(problem, names, known):
         raise ValueError(f"{problem}: {unknown}; declared: {sorted(known)}.{first_hint}")
 
 
-def _as_tensors(problem, change, dtype):
+def _as_tensors(problem: str, change: Any, dtype: DType) -> Any:
     if not isinstance(change, (Addition, Fading)):
         return _as_tensor(problem, change, dtype)
     parts = [_as_tensor(problem, part, dtype) for part in change]
     return type(change)(*parts)
 
 
-def _as_tensor(problem, value, dtype):
+def _as_tensor(problem: str, value: Any, dtype: DType) -> Tensor:
     """Converts a value to a tensor. `problem` begins the message of the error."""
     try:
         return tf.convert_to_tensor(value, dtype)

@@ -38,6 +38,7 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.user_warnings import UseLockingWarning, warn
+from legacy_opt.core.variable_access import Access
 
 
 class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimizer):
@@ -127,7 +128,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
     _set_by_constructor = "_hyperparameter_names"
     updates_together: ClassVar[bool] = True  # whether kernels may update variables in groups
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         # An inherited `fused` computes the rule of its own class, not a rule that overrides it.
         newest = next(each for each in cls.__mro__ if {"rule", "fused"} & set(vars(each)))
@@ -357,7 +358,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         finally:
             self._rule_step = self._rule_step.after()
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Iterable[Variable]):
         class_name = type(self).__name__
         for variable in var_list:
             gradient_checks.trainable_dtype(class_name, variable, self._valid_dtypes())
@@ -374,7 +375,9 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
             for name, layout in layouts_of_variable.items():
                 layout.create(self, variable, name, self._name)
 
-    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: Variable
+    ):
         # An object-based checkpoint also restores slots that do not exist yet. TensorFlow would
         # create these slots with the variable's shape and dtype, which are wrong for some slots.
         if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
@@ -407,7 +410,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
             pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
             self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
-    def _once_per_step(self):
+    def _once_per_step(self) -> Dict[str, Tensor]:
         method = f"{type(self).__name__}.once_per_step"
         values = dict(self._rule_step.tensors)
         if self._rule_step.global_step is not None:
@@ -415,19 +418,19 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         once = self.once_per_step(NamedValues.of(f"hyper of {method}", values))
         return rule_application.checked_once_per_step(method, once, [*values, *self.non_slots()])
 
-    def _apply_dense(self, grad, var):
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Any:
         return self._apply(grad, var, variable_access.WholeVariable())
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Any:
         return self._apply(grad, handle, variable_access.WholeVariable())
 
-    def _apply_sparse(self, grad, var):
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: Variable) -> Any:
         return self._apply(grad.values, var, variable_access.Rows(grad.indices))
 
-    def _resource_apply_sparse(self, grad, handle, indices):
+    def _resource_apply_sparse(self, grad: Tensor, handle: Variable, indices: Tensor) -> Any:
         return self._apply(grad, handle, variable_access.Rows(indices))
 
-    def _finish(self, update_ops, name_scope):
+    def _finish(self, update_ops: List[Any], name_scope: str) -> Any:
         names = list(self.non_slots())
         if not names:
             return super()._finish(update_ops, name_scope)
@@ -448,7 +451,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     # From TensorFlow's update methods to `rule`.
 
-    def _apply(self, grad, variable, access):
+    def _apply(self, grad: Tensor, variable: Variable, access: Access) -> Any:
         kernels = self._rule_step.kernels
         if not kernels.has_started:
             pairs_without_kernel = kernels.start()
@@ -491,7 +494,9 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         return self._name_in_keras(variable)
 
     @staticmethod
-    def _name_in_keras(variable):  # copies that `to_keras` creates override this method
+    def _name_in_keras(
+        variable: Variable,
+    ) -> str:  # copies that `to_keras` creates override this method
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
@@ -504,7 +509,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         inputs = self._rule_step.inputs or self._inputs([dtype], non_slots)
         return inputs.hyper(f"hyper of {type(self).__name__}", dtype, non_slots)
 
-    def _inputs(self, dtypes, non_slots=True):
+    def _inputs(self, dtypes: Iterable[DType], non_slots: bool = True) -> Inputs:
         """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
         step, read = self._rule_step, variable_access.read_on_own_device
         names = self.non_slots() if non_slots else ()
@@ -529,7 +534,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         """Returns a hyperparameter as it was given, before it is rounded to float32."""
         return getattr(self, "_" + name)
 
-    def _non_slot(self, name):
+    def _non_slot(self, name: str) -> Any:
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)

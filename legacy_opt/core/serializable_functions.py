@@ -63,7 +63,7 @@ class SavesStepFunctions:
         return cls(**config)
 
 
-def _to_config(name, value, classes):
+def _to_config(name: str, value: Any, classes: Any) -> Any:
     if isinstance(value, classes):
         return dict(vars(value), kind=value.kind)
     if not argument_checks.is_function(value):

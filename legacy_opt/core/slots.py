@@ -9,7 +9,7 @@ same rule works with dense and sparse gradients. The docstring of `Slot` has a t
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 import tensorflow as tf
 
@@ -131,7 +131,7 @@ class Slot:
         if is_static and not (callable(value) or argument_checks.is_tensor_like(value)):
             return tf.compat.v1.constant_initializer(value)  # TensorFlow calls it with the dtype
 
-        def fill(*_, **__):
+        def fill(*_: Any, **__: Any) -> Tensor:
             return tf.fill(shape if is_static else self.dynamic_shape(variable), self.start(dtype))
 
         return fill
@@ -196,7 +196,7 @@ class RowSlot(Slot):
         return access.add(slot, self._flat(slot, value))
 
     @staticmethod
-    def _flat(slot, value):
+    def _flat(slot: Variable, value: Tensor) -> Tensor:
         scalar = slot.shape.rank == 0
         # Without this test, a Session could remove a Reshape that changes nothing, together with
         # its control dependencies. The write would then no longer wait for the reads.
@@ -291,7 +291,7 @@ class ScalarSlot(TensorSlot):
         super().__init__([], initial_value, dtype)
 
 
-def first_value(variable):
+def first_value(variable: Variable) -> Tensor:
     """Returns a variable's value, or its initial value if the variable is not initialized yet.
 
     In a TF1 graph with v2 control flow, the result for a ref variable is always the initial value,
@@ -305,7 +305,7 @@ def first_value(variable):
     return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)
 
 
-def as_column(values, like):
+def as_column(values: Tensor, like: Tensor) -> Tensor:
     """Reshapes `values` from ``[n]`` to ``[n, 1, …]``, with the rank of `like`."""
     rank = like.shape.rank
     if rank == 0:
@@ -316,7 +316,7 @@ def as_column(values, like):
     return tf.reshape(values, tf.concat([tf.shape(values)[:1], ones], axis=0))
 
 
-def checked_layouts(optimizer, layouts, variable):
+def checked_layouts(optimizer: Any, layouts: Any, variable: Variable) -> Dict[str, Slot]:
     """Returns `layouts` if it is a dict from slot name to `Slot`.
 
     Raises:

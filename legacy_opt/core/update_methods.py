@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import ClassVar, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ClassVar, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
 from legacy_opt.core import duplicate_ids
 from legacy_opt.core.contract import of_users
 from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels, kernels_for
-from legacy_opt.core.types import GradAndVar, Operation, Variable
-from legacy_opt.core.variable_access import Rows, WholeVariable
+from legacy_opt.core.types import GradAndVar, Operation, Tensor, Variable
+from legacy_opt.core.variable_access import Access, Rows, WholeVariable
 
 v1 = tf.compat.v1.train
 
@@ -54,31 +54,35 @@ class UpdateMethods:
         pairs = () if changes else self._step_pairs
         self._step_kernels = kernels_for(self, pairs, UpdateMethods, self._step_waits_for)
 
-    def _apply_dense(self, grad, var):
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Any:
         return self._run_update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Any:
         base = super()._resource_apply_dense
         return self._run_update(base, grad, handle, WholeVariable(), grad, handle)
 
-    def _apply_sparse(self, grad, var):
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: Variable) -> Any:
         rows = Rows(grad.indices)
         return self._run_update(super()._apply_sparse, grad.values, var, rows, grad, var)
 
-    def _resource_apply_sparse(self, grad, handle, indices):
+    def _resource_apply_sparse(self, grad: Tensor, handle: Variable, indices: Tensor) -> Any:
         base = super()._resource_apply_sparse
         return self._run_update(base, grad, handle, Rows(indices), grad, handle, indices)
 
-    def _apply_sparse_duplicate_indices(self, grad, var):
+    def _apply_sparse_duplicate_indices(self, grad: tf.IndexedSlices, var: Variable) -> Any:
         base = super()._apply_sparse_duplicate_indices
         return self._run_update_of_duplicates(base, grad, var, grad, var)
 
-    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+    def _resource_apply_sparse_duplicate_indices(
+        self, grad: Tensor, handle: Variable, indices: Tensor
+    ) -> Any:
         base = super()._resource_apply_sparse_duplicate_indices
         slices = tf.IndexedSlices(grad, indices)
         return self._run_update_of_duplicates(base, slices, handle, grad, handle, indices)
 
-    def _run_update(self, base, grad, variable, access, *arguments):
+    def _run_update(
+        self, base: Callable, grad: Tensor, variable: Variable, access: Access, *arguments: Any
+    ) -> Any:
         """Updates a variable by a kernel; if there is none, by `base(*arguments)`.
 
         `base` is the update method of the other base classes. `grad` is the gradient; for a sparse
@@ -87,7 +91,9 @@ class UpdateMethods:
         done = self._step_kernels.update(grad, variable, access.indices)
         return base(*arguments) if done is NotImplemented else done
 
-    def _run_update_of_duplicates(self, base, grad, variable, *arguments):
+    def _run_update_of_duplicates(
+        self, base: Any, grad: tf.IndexedSlices, variable: Variable, *arguments: Any
+    ) -> Any:
         """Updates a variable from `tf.IndexedSlices` with duplicate ids; see `_run_update`."""
         done = self._step_kernels.started(variable)
         if done is not NotImplemented:

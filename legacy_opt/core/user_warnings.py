@@ -1,7 +1,11 @@
 """Issues warnings that point at a line of the user's code; defines the warning classes."""
 
+from __future__ import annotations
+
 import sys
 import warnings
+from types import FrameType
+from typing import Optional, Type
 
 
 class GlobalStepWarning(UserWarning):
@@ -76,7 +80,7 @@ class RepartitionWarning(UserWarning):
 _LIBRARIES = ("contextlib", "keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
 
-def users_frame():
+def users_frame() -> Optional[FrameType]:
     """Returns the innermost stack frame outside this package, TensorFlow and Keras, or None."""
     frame = sys._getframe(1)
     while frame is not None:
@@ -87,7 +91,7 @@ def users_frame():
     return None
 
 
-def warn(message, category):
+def warn(message: str, category: Type[Warning]):
     """Issues a warning that points at the user's line, the line of `users_frame`."""
     target = users_frame()
     frame = sys._getframe(1)

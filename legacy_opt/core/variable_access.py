@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, ContextManager, Optional, Union
+from typing import Any, ContextManager, Iterator, Optional, Union
 
 import tensorflow as tf
 
@@ -60,7 +60,7 @@ def after(*operations: Any) -> ContextManager[Any]:
 
 
 @contextlib.contextmanager
-def on_any_device():
+def on_any_device() -> Iterator[None]:
     """Scope that ignores the device and colocation scopes around it.
 
     For example, TensorFlow calls update methods in the device scope of the updated variable.
@@ -73,7 +73,7 @@ def on_any_device():
         yield
 
 
-def read_on_own_device(variable):
+def read_on_own_device(variable: Variable) -> Tensor:
     """Returns the value of a variable, read on the variable's device.
 
     This function may be called in the device scope of another variable, which is being updated.
@@ -101,13 +101,13 @@ def here(value: Any) -> Any:
     return tf.identity(value) if needs_copy else value
 
 
-def may_share_memory(tensor):
+def may_share_memory(tensor: Tensor) -> bool:
     """Whether a graph tensor may share a variable's memory, for example `tf.identity(w)`."""
     tensors = _sharing_memory(tensor)
     return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in tensors)
 
 
-def may_share_ref_memory(tensor):
+def may_share_ref_memory(tensor: Tensor) -> bool:
     """Whether a graph tensor may share a ref variable's memory.
 
     The tensor's value may then change. In contrast, writes to a resource variable do not change
@@ -116,23 +116,23 @@ def may_share_ref_memory(tensor):
     return any(map(_is_ref, _sharing_memory(tensor)))
 
 
-def copied(tensor):
+def copied(tensor: Tensor) -> Tensor:
     """Copies a tensor that may share a ref variable's memory; returns other tensors unchanged."""
     if not (in_session_graph(tensor) and may_share_ref_memory(tensor)):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
 
 
-def in_session_graph(tensor):
+def in_session_graph(tensor: Any) -> bool:
     """Whether `tensor` is in a graph whose operations are ordered by dependencies only."""
     return versions.is_symbolic(tensor) and not versions.runs_in_order()
 
 
-def _is_ref(tensor):
+def _is_ref(tensor: Tensor) -> bool:
     return tensor.dtype != tensor.dtype.base_dtype
 
 
-def _sharing_memory(tensor):
+def _sharing_memory(tensor: Tensor) -> Iterator[Tensor]:
     """Yields a tensor and all tensors whose memory it may share."""
     waiting = [tensor]
     seen = set()
@@ -220,7 +220,7 @@ class Rows:
         """Subtracts from the rows."""
         return self._scatter("ScatterSub", variable, value)
 
-    def _scatter(self, name, variable, value):
+    def _scatter(self, name: str, variable: Variable, value: TensorLike) -> Optional[Operation]:
         return variable_op(name, variable, indices=self.indices, updates=value)
 
 
