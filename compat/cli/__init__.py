@@ -1,7 +1,10 @@
 """The `legacy-opt` command."""
 
+from __future__ import annotations
+
 import argparse
 import sys
+from typing import Any, List, Optional
 
 from legacy_opt import __version__, _checkout
 
@@ -30,13 +33,13 @@ COMMAND --help prints the options of a command.
 class _PrintVersion(argparse.Action):
     """Prints the version, and the commit if the package is a checkout."""
 
-    def __call__(self, parser, *_):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any):
         commit = _checkout.commit()
         print(f"legacy-opt {__version__}" + (f" (commit {commit})" if commit else ""))
         parser.exit()
 
 
-def main(arguments=None):
+def main(arguments: Optional[List[str]] = None) -> int:
     """Runs the command line and returns the exit code.
 
     Args:
@@ -51,7 +54,7 @@ def main(arguments=None):
     return parsed.run(parsed)
 
 
-def make_parser():
+def make_parser() -> terminal.CommandParser:
     """Returns the `argparse` parser of the command line."""
     parser = terminal.CommandParser(
         prog="legacy-opt",

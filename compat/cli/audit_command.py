@@ -1,5 +1,10 @@
 """`legacy-opt audit`: lists uses of optimizers and removed names in source code, with advice."""
 
+from __future__ import annotations
+
+import argparse
+from typing import Any, Dict, Iterator, List, TextIO, Union
+
 from .. import plain_text
 from . import tables, terminal
 
@@ -16,7 +21,7 @@ exit codes: 0, success; 1, something needs manual work; 2, no such path, or no P
 _TO_DO = {"stays": "stays", "change": "change", "manual": "MANUAL"}
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `audit` to the command line."""
     parser = terminal.add_parser(
         commands,
@@ -31,7 +36,7 @@ def add_command(commands):
     )
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Audits the given paths and returns an `Outcome`."""
     del screen
     from ..old_programs.source_analysis.optimizer_uses import audit
@@ -48,7 +53,9 @@ def execute(arguments, screen):
     return terminal.Outcome(code, facts, tuple(_blocks(uses, files, counts)))
 
 
-def _blocks(uses, files, counts):
+def _blocks(
+    uses: List[Any], files: int, counts: Dict[str, int]
+) -> Iterator[Union[str, tables.Table]]:
     if uses:
         rows = [
             (
@@ -68,6 +75,6 @@ def _blocks(uses, files, counts):
     )
 
 
-def _what(use):
+def _what(use: Any) -> str:
     instead = f"{use.instead}." if use.instead and use.advice else use.instead
     return " ".join(part for part in (instead, use.advice) if part)

@@ -1,6 +1,10 @@
 """`legacy-opt build-kernels`: compiles native kernels, and the operations that run them."""
 
+from __future__ import annotations
+
+import argparse
 import contextlib
+from typing import TextIO
 
 from . import tables, terminal
 
@@ -15,14 +19,14 @@ exit codes: 0, success; 2, a compiler is missing or fails, or the folder of kern
 """
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `build-kernels` to the command line."""
     terminal.add_parser(
         commands, "build-kernels", "compile native kernels", _DESCRIPTION, _EPILOG, execute
     )
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compiles everything, and returns an `Outcome`."""
     del arguments
     from legacy_opt.native.runtime import cache, tensorflow_operations

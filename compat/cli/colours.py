@@ -1,13 +1,16 @@
 """Colours for terminals; files, pipes and logs get plain text."""
 
+from __future__ import annotations
+
 import os
+from typing import Optional, TextIO
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 # {a cell of a table: its colour}
 _OF_WORDS = {"MANUAL": "red", "change": "yellow", "stays": "green"}
 
 
-def are_wanted(stream):
+def are_wanted(stream: TextIO) -> bool:
     """Whether to print colours to a stream.
 
     The environment variables are those that other programs use, too: NO_COLOR turns colours off
@@ -20,13 +23,13 @@ def are_wanted(stream):
     return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
 
 
-def painted(text, colour, stream):
+def painted(text: str, colour: Optional[str], stream: TextIO) -> str:
     """Returns a text with the codes of a colour, or unchanged if the stream gets no colours."""
     if colour is None or not are_wanted(stream):
         return text
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
-def of_cell(text):
+def of_cell(text: str) -> Optional[str]:
     """Returns the colour of a cell of a table, or None."""
     return _OF_WORDS.get(text.strip())

@@ -1,5 +1,10 @@
 """`legacy-opt compare`: compares training through to_keras with training in a Session."""
 
+from __future__ import annotations
+
+import argparse
+from typing import TextIO
+
 from . import terminal
 
 _DESCRIPTION = """\
@@ -14,7 +19,7 @@ exit codes: 0, equal bit for bit; 1, different; 2, the optimizer cannot be impor
 """
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `compare` to the command line."""
     parser = terminal.add_parser(
         commands,
@@ -40,7 +45,7 @@ def add_command(commands):
     )
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compares the two trainings and returns an `Outcome`."""
     del screen
     from legacy_opt import versions

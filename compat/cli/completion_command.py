@@ -3,7 +3,11 @@
 `make completions` writes the scripts, by the package shtab.
 """
 
+from __future__ import annotations
+
+import argparse
 from pathlib import Path
+from typing import TextIO
 
 from . import terminal
 
@@ -23,7 +27,7 @@ SHELLS = ("bash", "zsh", "fish")
 FOLDER = Path(__file__).resolve().parent / "completions"
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `completion` to the command line."""
     parser = terminal.add_parser(
         commands,
@@ -36,7 +40,7 @@ def add_command(commands):
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Returns an `Outcome` with the script."""
     del screen
     text = (FOLDER / arguments.shell).read_text(encoding="utf-8")

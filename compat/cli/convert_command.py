@@ -1,6 +1,10 @@
 """`legacy-opt convert`: converts checkpoints between formats, with the optimizer's state."""
 
+from __future__ import annotations
+
+import argparse
 import os
+from typing import Any, Dict, Iterator, List, Optional, TextIO, Tuple, Union
 
 from legacy_opt.core.shortened import first_few
 
@@ -45,7 +49,7 @@ OF_KERAS = {
 FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `convert` to the command line."""
     parser = terminal.add_parser(
         commands, "convert", "convert a checkpoint to another form", _DESCRIPTION, _EPILOG, execute
@@ -87,7 +91,7 @@ def add_command(commands):
     )
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Converts the checkpoint and returns an `Outcome`."""
     arguments.destination = file_endings.prefix_of(arguments.destination)
     if arguments.to is None:
@@ -110,7 +114,7 @@ def execute(arguments, screen):
     return _outcome(arguments, report)
 
 
-def _check(arguments):
+def _check(arguments: argparse.Namespace):
     """Raises a ValueError for options that cannot be combined, or for a missing --model."""
     to, source, destination = arguments.to, arguments.source, arguments.destination
     takes_model = to in ("v1", "keras")
@@ -152,11 +156,11 @@ def _check(arguments):
         raise ValueError(f"--name-map guess needs {needed}.")
 
 
-def _is_keras_file(path):
+def _is_keras_file(path: str) -> bool:
     return bool(file_endings.ending_of(path, file_endings.KERAS))
 
 
-def _refuse_upper_case(path):
+def _refuse_upper_case(path: str):
     ending = file_endings.ending_of(path, file_endings.KERAS)
     if not path.endswith(ending):
         raise ValueError(
@@ -165,7 +169,7 @@ def _refuse_upper_case(path):
         )
 
 
-def _convert_files(arguments, name_map, screen):
+def _convert_files(arguments: argparse.Namespace, name_map: Any, screen: TextIO) -> Any:
     from ..state.checkpoint_files.reader import open_checkpoint
     from ..state.checkpoints import conversion_by_name
 
@@ -181,7 +185,7 @@ def _convert_files(arguments, name_map, screen):
     return report
 
 
-def _plan(arguments, checkpoint, name_map):
+def _plan(arguments: argparse.Namespace, checkpoint: Any, name_map: Any) -> Tuple[List[Any], Any]:
     """Returns a list of `conversion_by_name.Move` (the tensors to write), and the `Report`."""
     from ..state.checkpoints import conversion_by_name
 
@@ -216,7 +220,9 @@ def _plan(arguments, checkpoint, name_map):
     return moves, conversion_by_name.report(moves, notes)
 
 
-def _outcome(arguments, report, mismatch=None):
+def _outcome(
+    arguments: argparse.Namespace, report: Any, mismatch: Optional[str] = None
+) -> terminal.Outcome:
     complete = mismatch is None and report.complete
     facts = {
         "source": arguments.source,
@@ -234,14 +240,16 @@ def _outcome(arguments, report, mismatch=None):
     return terminal.Outcome(code, facts, tuple(_blocks(arguments, report, mismatch)))
 
 
-def _facts_of(item):
+def _facts_of(item: Any) -> Dict[str, Any]:
     facts = item._asdict()
     dtype, shape = facts["dtype"], facts["shape"]
     facts.update(dtype=dtype and dtype.name, shape=None if shape is None else list(shape))
     return facts
 
 
-def _blocks(arguments, report, mismatch):
+def _blocks(
+    arguments: argparse.Namespace, report: Any, mismatch: Optional[str]
+) -> Iterator[Union[str, tables.Table]]:
     if report.transferred and mismatch is None:
         rows = [
             (each.source, each.target, each.dtype.name, str(list(each.shape)), each.note)

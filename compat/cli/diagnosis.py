@@ -11,7 +11,7 @@ import platform
 import re
 import sys
 import tempfile
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import legacy_opt
 
@@ -23,6 +23,7 @@ try:
 except ImportError:  # Python 3.7
     metadata = None
 
+Facts = Dict[str, Any]  # can be written as JSON
 # Distributions that install the package `tensorflow`.
 _TENSORFLOW_WHEELS = re.compile(
     r"(intel-)?tensorflow(-cpu|-gpu|-intel|-macos|-rocm|-cpu-aws|-aarch64)?$|tf-nightly(-cpu|-gpu)?$"
@@ -93,7 +94,7 @@ def diagnose() -> Dict[str, Any]:
     return facts
 
 
-def _packages():
+def _packages() -> Dict[str, str]:
     if metadata is None:
         import pkg_resources
 
@@ -108,7 +109,7 @@ def _packages():
     }
 
 
-def _tensorflow():
+def _tensorflow() -> Facts:
     try:
         from legacy_opt import versions
     except Exception as error:  # a broken installation may raise any exception: report it
@@ -120,7 +121,7 @@ def _tensorflow():
     return facts
 
 
-def _write_graph():
+def _write_graph() -> None:
     """Writes a graph as text; with protobuf 7, TensorFlow 2.20 raises a TypeError."""
     import tensorflow as tf
 
@@ -128,7 +129,7 @@ def _write_graph():
         tf.io.write_graph(tf.Graph(), folder, "graph.pbtxt")
 
 
-def _keras():
+def _keras() -> Facts:
     from legacy_opt import versions
 
     try:
@@ -139,7 +140,7 @@ def _keras():
     return facts
 
 
-def _to_keras(keras):
+def _to_keras(keras: Any) -> Dict[str, Optional[str]]:
     from legacy_opt import versions
 
     return {
@@ -149,7 +150,7 @@ def _to_keras(keras):
     }
 
 
-def _error_of(function, *arguments):
+def _error_of(function: Callable, *arguments: Any) -> Optional[str]:
     """Returns the error that a function raises, or None. Packages may be missing or broken."""
     try:
         function(*arguments)
@@ -158,7 +159,7 @@ def _error_of(function, *arguments):
     return None
 
 
-def _kernels():
+def _kernels() -> Dict[str, List[str]]:
     tf = importlib.import_module("tensorflow")
     kernels = {}
     for match in filter(None, map(_KERNEL.match, dir(tf.raw_ops))):
@@ -168,7 +169,7 @@ def _kernels():
     return {name: sorted(kernels[name]) for name in sorted(kernels)}
 
 
-def _native():
+def _native() -> Facts:
     from . import native_diagnosis
 
     try:
@@ -177,11 +178,11 @@ def _native():
         return {"error": _describe(error)}
 
 
-def _describe(error):
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {messages.text_of(error) or 'no message'}"
 
 
-def _problems(facts):
+def _problems(facts: Facts) -> Iterator[Facts]:
     installed = wheels(facts)
     error = facts["tensorflow"]["error"]
     if not installed and facts["tensorflow"]["version"] is None:
@@ -213,7 +214,7 @@ def _problems(facts):
     yield from _native_problems(facts)
 
 
-def _native_problems(facts):
+def _native_problems(facts: Facts) -> Iterator[Facts]:
     here, native_wheel = legacy_opt.__version__, facts["packages"].get(_NATIVE)
     if native_wheel not in (None, here):
         text = (
@@ -225,7 +226,7 @@ def _native_problems(facts):
         yield _problem("warning", kernels, None)
 
 
-def _keras_problems(facts):
+def _keras_problems(facts: Facts) -> Iterator[Facts]:
     keras, packages, to_keras = facts["keras"], facts["packages"], facts["to_keras"]
     has_keras2 = "tf-keras" in packages
     if keras["error"] is not None:
@@ -251,18 +252,18 @@ def _keras_problems(facts):
         yield _problem("warning", text, fix)
 
 
-def pip_tf_keras(facts):
+def pip_tf_keras(facts: Facts) -> str:
     """Returns the command that installs tf-keras."""
     from legacy_opt import versions
 
     return versions.pip_command("tf-keras", version=facts["tensorflow"]["version"])
 
 
-def _problem(level, text, fix):
+def _problem(level: str, text: str, fix: Optional[str]) -> Facts:
     return {"level": level, "text": text, "fix": fix}
 
 
-def _fix_for(error, facts):
+def _fix_for(error: str, facts: Facts) -> Optional[str]:
     """Returns the command that repairs a known conflict of TensorFlow's wheels, or None."""
     numpy = facts["packages"].get("numpy", "0")
     if "float_format" in error:
@@ -274,7 +275,7 @@ def _fix_for(error, facts):
     return None
 
 
-def wheels(facts):
+def wheels(facts: Facts) -> List[str]:
     """Returns the installed distributions of TensorFlow, as name==version."""
     return [
         f"{name}=={version}"

@@ -1,7 +1,11 @@
 """`legacy-opt docs`: prints a page of the documentation, which the package carries."""
 
+from __future__ import annotations
+
+import argparse
 import re
 from pathlib import Path
+from typing import Dict, TextIO
 
 import legacy_opt
 from legacy_opt.core.nearest_names import did_you_mean
@@ -27,7 +31,7 @@ _ENTRY = re.compile(r"^(\w+)$", re.M)  # of a table of contents
 _TITLE = re.compile(r"^# (.*)", re.M)
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `docs` to the command line."""
     parser = terminal.add_parser(
         commands, "docs", "print a page of the documentation", _DESCRIPTION, _EPILOG, execute
@@ -35,7 +39,7 @@ def add_command(commands):
     parser.add_argument("page", nargs="?", metavar="NAME", help="the name of the page")
 
 
-def pages():
+def pages() -> Dict[str, Path]:
     """Returns a dict from the names of all pages to their paths, in the order of the site."""
     folder = next(each for each in _FOLDERS if each.is_dir())
     index = (folder / "index.md").read_text(encoding="utf-8")
@@ -44,20 +48,20 @@ def pages():
     return {path.stem: path for path in paths}
 
 
-def text_of(path):
+def text_of(path: Path) -> str:
     """Returns the text of a page without what is for the site, tests and tools."""
     text = _CARD.sub(r"\1", path.read_text(encoding="utf-8"))
     return _MARKUP.sub("", text)
 
 
-def containing(word, found):
+def containing(word: str, found: Dict[str, Path]) -> str:
     """Returns a sentence with the names of up to five pages in which a word occurs most often."""
     counts = {name: text_of(path).lower().count(word.lower()) for name, path in found.items()}
     names = sorted(filter(counts.get, counts), key=lambda name: -counts[name])[:5]
     return f" {word!r} is in: {', '.join(names)}." if names else ""
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Reads the pages and returns an `Outcome`."""
     del screen
     found = pages()

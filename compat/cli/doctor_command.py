@@ -1,22 +1,26 @@
 """The command `legacy-opt doctor`, which prints versions, problems and their fixes."""
 
+from __future__ import annotations
+
+import argparse
 import json
 import sys
+from typing import Any, Dict, Iterator, List
 
 from . import tables
-from .diagnosis import FORMS, diagnose, pip_tf_keras, wheels
+from .diagnosis import FORMS, Facts, diagnose, pip_tf_keras, wheels
 
 _TESTED = {"torch": "2.13.0", "jax": "0.12.0.1"}  # by `make leave`
 
 
-def add_command(commands):
+def add_command(commands: Any):
     """Adds `doctor` to the command line."""
     parser = commands.add_parser("doctor", help="show what is installed and what is missing")
     parser.add_argument("--json", action="store_true", help="print the same facts as JSON")
     parser.set_defaults(run=execute)
 
 
-def execute(arguments):
+def execute(arguments: argparse.Namespace) -> int:
     """Prints the diagnosis; returns 1 if a problem prevents the use of legacy_opt, else 0."""
     facts = diagnose()
     if arguments.json:
@@ -26,7 +30,7 @@ def execute(arguments):
     return int(any(problem["level"] == "error" for problem in facts["problems"]))
 
 
-def _lines(facts):
+def _lines(facts: Facts) -> Iterator[str]:
     """Yields the lines that show the diagnosis."""
     packages = facts["packages"]
     rows = [
@@ -64,18 +68,18 @@ def _lines(facts):
         yield "No problems found." + (note if missing else "")
 
 
-def _recorded_text(facts, name):
+def _recorded_text(facts: Facts, name: str) -> str:
     version = facts["packages"].get(name)
     works = facts["recorded"][name] or "recorded rules run"
     return f"{version}, tested with {_TESTED[name]}: {works}" if version else "not installed"
 
 
-def _tensorflow_text(facts):
+def _tensorflow_text(facts: Facts) -> str:
     version = facts["tensorflow"]["version"] or "cannot be used"
     return f"{version}  ({', '.join(wheels(facts)) or 'no wheel installed'})"
 
 
-def _modes_text(facts):
+def _modes_text(facts: Facts) -> str:
     names = ("eager", "control_flow_v2", "resource_variables")
     words = [f"{name.replace('_', ' ')} {'on' if facts[name] else 'off'}" for name in names]
     count = sum(facts[name] for name in names)
@@ -83,7 +87,7 @@ def _modes_text(facts):
     return f"{behaviour}: {', '.join(words)}"
 
 
-def _keras_text(facts):
+def _keras_text(facts: Facts) -> str:
     legacy = facts["TF_USE_LEGACY_KERAS"]
     setting = "" if legacy is None else f"; TF_USE_LEGACY_KERAS={legacy}"
     if facts["error"] is not None:
@@ -93,7 +97,7 @@ def _keras_text(facts):
     return "Keras {generation}: {version}, ".format(**facts) + origin + setting
 
 
-def _to_keras_texts(facts):
+def _to_keras_texts(facts: Facts) -> Iterator[str]:
     """Yields a line for each working `api`; if Keras 2 is missing, a line on how to install it."""
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
@@ -103,7 +107,7 @@ def _to_keras_texts(facts):
         yield "api='optimizer_v2' after " + pip_tf_keras(facts)
 
 
-def _kernel_texts(kernels):
+def _kernel_texts(kernels: Dict[str, List[str]]) -> Iterator[str]:
     """Yields a line for each group of kernels that exist in the same forms.
 
     A form names a kind of variable and a kind of gradient, as in "ref dense".
@@ -116,7 +120,7 @@ def _kernel_texts(kernels):
         yield f"{heading}: {', '.join(by_forms[forms])}"
 
 
-def _native_texts(native):
+def _native_texts(native: Facts) -> Iterator[str]:
     """Yields lines about compiled kernels."""
     if "error" in native:
         yield native["error"]

@@ -1,9 +1,12 @@
 """`legacy-opt export`: writes the state in a checkpoint to a state file of a recorded rule."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import os
 import tempfile
+from typing import Any, Dict, Iterable, Optional, TextIO, Tuple
 
 from .. import plain_text, special_files
 from . import convert_command, terminal
@@ -33,7 +36,7 @@ _STATE_FILES = ("npz", "torch", "optax", "keras")
 _OWN = {"torch-own": "torch_own", "optax-own": "optax_own"}
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `export` to the command line."""
     parser = terminal.add_parser(
         commands,
@@ -82,7 +85,7 @@ def add_command(commands):
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Exports the state and returns an `Outcome`."""
     from legacy_opt import recorded
 
@@ -101,7 +104,7 @@ def execute(arguments, screen):
         return _export(arguments, record, converted, None)
 
 
-def _conversion(arguments, destination):
+def _conversion(arguments: argparse.Namespace, destination: str) -> argparse.Namespace:
     """Returns the arguments of `legacy-opt convert`."""
     return argparse.Namespace(
         source=arguments.checkpoint,
@@ -118,7 +121,9 @@ def _conversion(arguments, destination):
     )
 
 
-def _export(arguments, record, checkpoint, name_map):
+def _export(
+    arguments: argparse.Namespace, record: Any, checkpoint: str, name_map: Any
+) -> terminal.Outcome:
     from ..state.checkpoints import state_transfer
 
     own = _OWN.get(arguments.to)
@@ -144,7 +149,7 @@ def _export(arguments, record, checkpoint, name_map):
     return _outcome(arguments, record, plan, step, grade)
 
 
-def _number(text):
+def _number(text: str) -> Tuple[str, float]:
     name, _, number = text.partition("=")
     try:
         return name, float(number)
@@ -152,7 +157,9 @@ def _number(text):
         raise ValueError(f"--set takes NAME=NUMBER, got {text!r}.") from None
 
 
-def _outcome(arguments, record, plan, step, grade=None):
+def _outcome(
+    arguments: argparse.Namespace, record: Any, plan: Any, step: Optional[int], grade: Any = None
+) -> terminal.Outcome:
     facts = {"not_trained": list(plan.untrained), "left_out": list(plan.left_out)}
     lines = []
     if grade is not None:
@@ -163,7 +170,14 @@ def _outcome(arguments, record, plan, step, grade=None):
     return outcome(arguments.out, record, step, plan, facts, lines)
 
 
-def outcome(path, record, step, plan, more_facts, more_lines):
+def outcome(
+    path: str,
+    record: Any,
+    step: Optional[int],
+    plan: Any,
+    more_facts: Dict[str, Any],
+    more_lines: Iterable[str],
+) -> terminal.Outcome:
     """Returns the `Outcome` of a state that was written to a file or a checkpoint."""
     own = {"path": path, "optimizer": record.optimizer, "step": step}
     facts = dict(own, variables=list(plan.trained), **more_facts)

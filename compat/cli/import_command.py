@@ -1,5 +1,10 @@
 """`legacy-opt import`: writes a checkpoint with the state of a state file."""
 
+from __future__ import annotations
+
+import argparse
+from typing import TextIO
+
 from .. import file_endings, special_files
 from . import export_command, terminal
 
@@ -16,7 +21,7 @@ variables, and nothing was written
 """
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `import` to the command line."""
     parser = terminal.add_parser(
         commands, "import", "write a checkpoint from a state file", _DESCRIPTION, _EPILOG, execute
@@ -30,7 +35,7 @@ def add_command(commands):
     parser.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Imports the state and returns an `Outcome`."""
     del screen
     from ..state.checkpoints import name_maps, state_transfer

@@ -1,5 +1,10 @@
 """`legacy-opt inspect`: shows the variables, slot variables and optimizers of a checkpoint."""
 
+from __future__ import annotations
+
+import argparse
+from typing import Any, Dict, List, TextIO, Tuple
+
 from .. import plain_text
 from . import tables, terminal
 
@@ -18,7 +23,7 @@ exit codes: 0, success; 2, there is no such checkpoint, or it is damaged
 """
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `inspect` to the command line."""
     parser = terminal.add_parser(
         commands, "inspect", "show the contents of a checkpoint", _DESCRIPTION, _EPILOG, execute
@@ -26,7 +31,7 @@ def add_command(commands):
     parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
 
 
-def execute(arguments, screen):
+def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Inspects the checkpoint and returns an `Outcome`."""
     del screen
     from ..state import checkpoint_contents
@@ -38,7 +43,7 @@ def execute(arguments, screen):
     return terminal.Outcome(terminal.SUCCESS, facts, (*_heading(facts), _table(contents)))
 
 
-def as_facts(checkpoint, contents):
+def as_facts(checkpoint: Any, contents: Any) -> Dict[str, Any]:
     """Returns the contents of a checkpoint as a JSON-serializable dict.
 
     Args:
@@ -73,7 +78,7 @@ def as_facts(checkpoint, contents):
     }
 
 
-def _facts_of(item):
+def _facts_of(item: Any) -> Dict[str, Any]:
     return {
         "name": item.name,
         "dtype": item.dtype,
@@ -85,7 +90,7 @@ def _facts_of(item):
     }
 
 
-def _heading(facts):
+def _heading(facts: Dict[str, Any]) -> List[str]:
     lines = [
         f"{facts['path']}: {facts['kind']}, format {facts['format']}",
         (
@@ -104,7 +109,7 @@ def _heading(facts):
     return lines + [""]
 
 
-def _reason(facts):
+def _reason(facts: Dict[str, Any]) -> str:
     from ..state.checkpoint_contents import slot_signatures
 
     names = [each["name"] for each in facts["variables"]]
@@ -114,7 +119,7 @@ def _reason(facts):
     return "no slot variables were recognised (GradientDescent has none)"
 
 
-def _table(contents):
+def _table(contents: Any) -> tables.Table:
     rows = []
     for variable in contents.variables:
         rows.append(_row("", variable.item, ""))
@@ -126,7 +131,7 @@ def _table(contents):
     return tables.Table(("variable, slots", "dtype", "shape", ">size", "what it is"), rows)
 
 
-def _row(indent, item, what):
+def _row(indent: str, item: Any, what: str) -> Tuple[str, ...]:
     notes = [what] if what else []
     stored = item.stored
     if item.kind == "parts":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ def facts() -> Dict[str, Any]:
     }
 
 
-def _updates():
+def _updates() -> Dict[str, int]:
     own = {path.name for path in cache.kernels_in(cache.folder())}
     found = [each for cls in classes() if reason(cls) is None for each in sources(cls)]
     names = [cache.file_name(cache.key_of(each)) for each in found]
@@ -40,11 +40,11 @@ def _updates():
     return {"all": 2 * len(classes()), "with_kernels": len(found), "stored": stored}
 
 
-def _command(*names):
+def _command(*names: str) -> str:
     return " ".join(cache.find_compiler(*names))
 
 
-def _prebuilt():
+def _prebuilt() -> Optional[Dict[str, Any]]:
     folder = cache.prebuilt_folder()
     if folder is None:
         return None
@@ -54,7 +54,7 @@ def _prebuilt():
     return {"folder": str(folder), "kernels": len(cache.kernels_in(folder)), "operations": versions}
 
 
-def _value_or_reason(function, *arguments):
+def _value_or_reason(function: Callable, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except ValueError as error:  # such as a NoCompilerError

@@ -1,14 +1,17 @@
 """Silences TensorFlow's log output."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 import tempfile
 import warnings
+from typing import Iterator, TextIO
 
 
 @contextlib.contextmanager
-def silence():
+def silence() -> Iterator[TextIO]:
     """Keeps the logs of TensorFlow's Python and C++ code off the terminal.
 
     Yields:

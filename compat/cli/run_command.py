@@ -1,10 +1,13 @@
 """`legacy-opt run`: runs a TF1, tf.contrib.opt or DeepRec script on the installed TensorFlow."""
 
+from __future__ import annotations
+
 import argparse
 import functools
 import json
 import os
 import sys
+from typing import Any, Iterable, List
 
 from .. import plain_text
 from ..old_programs.script_runner import missing_errors, packages, runner
@@ -36,7 +39,7 @@ exit codes: the script's own. If the script was not run: 1, names are missing; 2
 """
 
 
-def add_command(commands):
+def add_command(commands: terminal.Commands):
     """Adds `run` to the command line."""
     parser = commands.add_parser(
         "run",
@@ -76,7 +79,7 @@ def add_command(commands):
     parser.set_defaults(run=execute)
 
 
-def execute(arguments):
+def execute(arguments: argparse.Namespace) -> int:
     """Runs a script in this process, with the script's `sys.argv` and `sys.path`.
 
     Args:
@@ -123,7 +126,7 @@ def execute(arguments):
             print(f"legacy-opt run: {text}", file=sys.stderr)
 
 
-def _print_json(path, modules, missing):
+def _print_json(path: str, modules: Iterable[Any], missing: List[Any]) -> int:
     """Prints what was found in the script, and returns the exit code."""
     certain = [each for each in missing if each.is_certain]
     facts = {
@@ -136,7 +139,7 @@ def _print_json(path, modules, missing):
     return terminal.MANUAL_WORK if certain else terminal.SUCCESS
 
 
-def _warn_of_races(modules, native):
+def _warn_of_races(modules: Iterable[Any], native: bool):
     from legacy_opt import versions  # not above: the command line does not need TensorFlow
 
     found = [(*place, global_steps.RACE) for place in global_steps.races(modules)]
@@ -147,7 +150,7 @@ def _warn_of_races(modules, native):
         print(f"legacy-opt run: warning: {text}", file=sys.stderr)
 
 
-def _report(missing, force):
+def _report(missing: List[Any], force: bool) -> bool:
     """Prints the missing names. Returns whether they prevent the script from running."""
     certain = [each for each in missing if each.is_certain]
     printed = set()

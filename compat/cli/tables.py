@@ -4,11 +4,25 @@ Names in tables contain no control characters. On a terminal, headings and some 
 and long texts in the last column are wrapped.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import shutil
 import textwrap
-from typing import NamedTuple
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+    Union,
+)
 
 from ..plain_text import printable
 from . import colours
@@ -26,12 +40,12 @@ class Table(NamedTuple):
       title: the line above the table, or "".
     """
 
-    columns: tuple
-    rows: list
+    columns: Tuple[str, ...]
+    rows: List[Tuple[str, ...]]
     title: str = ""
 
 
-def show(blocks, stream):
+def show(blocks: Iterable[Union[str, Table]], stream: TextIO):
     """Prints lines of text and tables.
 
     Args:
@@ -48,7 +62,11 @@ def show(blocks, stream):
             print(printable(block, stream), file=stream)
 
 
-def lines(table, width=None, paint=lambda text, colour: text):
+def lines(
+    table: Table,
+    width: Optional[int] = None,
+    paint: Callable[[str, Optional[str]], str] = lambda text, colour: text,
+) -> Iterator[str]:
     """Yields the lines of a table, with aligned columns.
 
     Args:
@@ -67,7 +85,7 @@ def lines(table, width=None, paint=lambda text, colour: text):
     else:
         room = widths[-1] = min(widths[-1], max(room, 1))
 
-    def line(cells, colour=None):
+    def line(cells: Sequence[str], colour: Optional[str] = None) -> str:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(cells, widths, right_aligned)
@@ -90,7 +108,9 @@ def lines(table, width=None, paint=lambda text, colour: text):
 
 
 @contextlib.contextmanager
-def progress(label, total, stream, unit="B"):
+def progress(
+    label: str, total: int, stream: TextIO, unit: str = "B"
+) -> Iterator[Callable[[int], Any]]:
     """Shows progress if `stream` is a terminal: a bar of tqdm, or a line if it is not installed.
 
     Args:
@@ -115,11 +135,13 @@ def progress(label, total, stream, unit="B"):
 
 
 @contextlib.contextmanager
-def _line_of_progress(label, total, stream, unit):
+def _line_of_progress(
+    label: str, total: int, stream: TextIO, unit: str
+) -> Iterator[Callable[[int], None]]:
     """Shows the progress on one line, which is removed at the end."""
     done = 0
 
-    def advance(count):
+    def advance(count: int):
         nonlocal done
         done += count
         if unit == "B":
@@ -136,7 +158,7 @@ def _line_of_progress(label, total, stream, unit):
         stream.flush()
 
 
-def _tqdm():
+def _tqdm() -> Any:
     """Returns the class `tqdm.tqdm`, or None if tqdm is not installed."""
     try:
         from tqdm import tqdm

@@ -4,6 +4,8 @@ Exit codes: 0, success; 1, something needs manual work; 2, bad input. For bad in
 stderr says what is wrong, and nothing is written.
 """
 
+from __future__ import annotations
+
 import argparse
 import functools
 import importlib
@@ -11,7 +13,20 @@ import json
 import os
 import sys
 import traceback
-from typing import NamedTuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+    Union,
+)
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -34,14 +49,20 @@ class Outcome(NamedTuple):
     """
 
     code: int
-    facts: dict
-    blocks: tuple
+    facts: Dict[str, Any]
+    blocks: Tuple[Union[str, tables.Table], ...]
+
+
+Commands = Any  # what `add_subparsers` of a parser returns
+Execute = Callable[[argparse.Namespace, TextIO], Outcome]  # see `run_command`
 
 
 class CommandParser(argparse.ArgumentParser):
     """Prints usage errors on one line, and suggests the nearest option or command."""
 
-    def parse_known_args(self, args=None, namespace=None):
+    def parse_known_args(
+        self, args: Optional[Sequence[str]] = None, namespace: Any = None
+    ) -> Tuple[Any, List[str]]:
         """Parses arguments. Unknown options are found first, before missing arguments."""
         known = [option for action in self._actions for option in action.option_strings]
         for word in self._words_of_this_parser(args or ()):
@@ -50,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"there is no option {option}.{did_you_mean(option, known)}")
         return super().parse_known_args(args, namespace)
 
-    def _words_of_this_parser(self, words):
+    def _words_of_this_parser(self, words: Sequence[str]) -> Iterator[str]:
         """Yields the arguments up to "--", or to a command or script that has its own options."""
         rest_is_foreign = any(action.nargs == argparse.PARSER for action in self._actions)
         with_value = [each.option_strings for each in self._actions if each.nargs != 0]
@@ -61,7 +82,7 @@ class CommandParser(argparse.ArgumentParser):
             is_value = any(word in options for options in with_value)
             yield word
 
-    def _check_value(self, action, value):
+    def _check_value(self, action: argparse.Action, value: Any):
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(
                 action,
@@ -69,14 +90,16 @@ class CommandParser(argparse.ArgumentParser):
                 f"{', '.join(action.choices)}",
             )
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """Prints the error and ends the process."""
         message = plain_text.printable(message, sys.stderr)
         prog = colours.painted(f"{self.prog}:", "red", sys.stderr)
         self.exit(BAD_INPUT, f"{prog} {message} (see {self.prog} --help)\n")
 
 
-def add_parser(commands, name, help, description, epilog, execute):
+def add_parser(
+    commands: Commands, name: str, help: str, description: str, epilog: str, execute: Execute
+) -> argparse.ArgumentParser:
     """Adds a command with the options --json and --traceback, and returns its parser.
 
     `run_command` runs the command, and says what `execute` is.
@@ -96,7 +119,7 @@ def add_parser(commands, name, help, description, epilog, execute):
     return parser
 
 
-def run_command(name, execute, arguments):
+def run_command(name: str, execute: Execute, arguments: argparse.Namespace) -> int:
     """Runs a command and prints its outcome.
 
     Args:
@@ -135,11 +158,11 @@ def run_command(name, execute, arguments):
     return outcome.code
 
 
-def _of_command(name, message):
+def _of_command(name: str, message: str) -> str:
     return colours.painted(f"legacy-opt {name}:", "red", sys.stderr) + " " + message
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """Returns the message of an exception on one line."""
     # Messages of these classes are written for users. Other messages may need the class name.
     is_for_users = isinstance(error, (ValueError, ImportError))
