@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     if name in _MODULES:
         return _importlib.import_module(f"legacy_opt.compat.{name}")
     if name not in _HOMES:

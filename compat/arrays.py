@@ -1,18 +1,21 @@
 """Compares arrays, where NaN is treated as equal to NaN, and describes parts of arrays."""
 
+from __future__ import annotations
+
 import functools
 import operator
+from typing import Any, Sequence, Tuple
 
 import numpy as np
 
 
-def same(one, other):
+def same(one: Any, other: Any) -> bool:
     """Returns whether two arrays have the same shape and the same elements."""
     one, other = np.asarray(one), np.asarray(other)
     return one.shape == other.shape and bool(np.all(_equal(one, other)))
 
 
-def largest_difference(one, other):
+def largest_difference(one: Any, other: Any) -> float:
     """Returns the largest absolute difference between two arrays of the same shape, as a float.
 
     Returns infinity if two corresponding elements differ and at least one is NaN or infinite.
@@ -24,20 +27,20 @@ def largest_difference(one, other):
     return largest if np.isfinite(largest) else np.inf
 
 
-def _equal(one, other):
+def _equal(one: Any, other: Any) -> Any:
     return (one == other) | ((one != one) & (other != other))
 
 
-def count(shape):
+def count(shape: Sequence[Any]) -> int:
     """Returns the number of elements of an array, in Python's integers, which do not overflow."""
     return functools.reduce(operator.mul, shape, 1)
 
 
-def whole(shape):
+def whole(shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """Returns the pair (shape, offset) of the part that is a whole array."""
     return tuple(shape), (0,) * len(shape)
 
 
-def slices(shape, offset):
+def slices(shape: Sequence[int], offset: Sequence[int]) -> Tuple[slice, ...]:
     """Returns the slices that select a part of an array."""
     return tuple(slice(start, start + size) for size, start in zip(shape, offset))

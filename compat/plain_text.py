@@ -1,7 +1,11 @@
 """Formats numbers and names for printing."""
 
+from __future__ import annotations
 
-def printable(text, stream=None):
+from typing import Optional, TextIO
+
+
+def printable(text: str, stream: Optional[TextIO] = None) -> str:
     """Escapes the unprintable characters of a line like in Python's string literals.
 
     Names in a checkpoint may contain line breaks and control sequences of terminals.
@@ -16,7 +20,7 @@ def printable(text, stream=None):
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def size(count):
+def size(count: float) -> str:
     """Returns a number of bytes in decimal units: "800 bytes", "3.5 MB"."""
     if count < 1000:
         return f"{count} bytes"
@@ -27,6 +31,6 @@ def size(count):
     return f"{count / 1000:.3g} TB"
 
 
-def counted(number, noun):
+def counted(number: int, noun: str) -> str:
     """Returns a number with its noun, singular or plural: "1 tensor", "2 tensors"."""
     return f"{format(number, ',')} {noun}{'' if number == 1 else 's'}"

@@ -3,8 +3,11 @@
 Otherwise the program could hang: opening a FIFO blocks, and reading a device may never end.
 """
 
+from __future__ import annotations
+
 import os
 import stat
+from typing import Optional, Union
 
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO (named pipe)"),
@@ -18,7 +21,7 @@ class SpecialFileError(OSError, ValueError):
     """A path leads to a FIFO, a socket or a device."""
 
 
-def kind(path):
+def kind(path: Union[str, os.PathLike]) -> Optional[str]:
     """Returns the kind of a special file, such as "a FIFO (named pipe)".
 
     Returns None for a regular file, a folder and a path that does not exist.
@@ -30,7 +33,7 @@ def kind(path):
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 
 
-def refuse(*paths):
+def refuse(*paths: Union[str, os.PathLike]):
     """Raises a SpecialFileError if one of the paths leads to a special file."""
     for path in paths:
         found = kind(path)
@@ -38,7 +41,7 @@ def refuse(*paths):
             raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
 
 
-def refuse_existing(path, overwrite, option="--overwrite"):
+def refuse_existing(path: str, overwrite: bool, option: str = "--overwrite"):
     """Raises a ValueError if a file, or a checkpoint with this prefix, cannot be written.
 
     The message says how a user can replace an existing file: with the `option`.

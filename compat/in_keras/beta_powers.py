@@ -1,9 +1,13 @@
 """The powers of betas in v1 optimizers, such as Adam's beta1_power."""
 
+from __future__ import annotations
+
+from typing import Union
+
 import numpy as np
 
 
-def power(beta, steps):
+def power(beta: float, steps: Union[int, np.ndarray]) -> np.ndarray:
     """Returns the value of v1 Adam's beta1_power or beta2_power after some training steps.
 
     Before the first step, the value is `beta`. Like TensorFlow, this function multiplies float32

@@ -21,7 +21,6 @@ v1 = tf.compat.v1
 _SHAPES = {"kernel": (6, 4), "bias": (4,), "table": (9, 3)}
 _SPARSE = ("table",)
 Arrays = Dict[str, np.ndarray]  # the values of variables or slots
-Training = Union[side_by_side.FunctionTraining, side_by_side.SessionTraining]
 
 
 class Comparison(NamedTuple):
@@ -108,7 +107,7 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
     random = np.random.RandomState(0)
     draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
 
-    def gradient(name: str, shape: Tuple[int, ...]) -> Union[np.ndarray, Tuple[np.ndarray, ...]]:
+    def gradient(name: str, shape: Tuple[int, ...]) -> side_by_side.StepGradient:
         if name not in _SPARSE:
             return draw(*shape)
         ids = random.randint(0, shape[0], size=5)
@@ -170,7 +169,7 @@ def _session_run(
 
 
 def _run(
-    training: Training, initialize: Callable[[], None], problem: side_by_side.Problem
+    training: side_by_side.Training, initialize: Callable[[], None], problem: side_by_side.Problem
 ) -> List[Arrays]:
     """Returns the values of the variables after each step, and of the slots after the last."""
     initialize()

@@ -1,12 +1,30 @@
 """Trains new variables on a small problem, to compare what several optimizers compute."""
 
+from __future__ import annotations
+
 import contextlib
 import warnings
-from typing import NamedTuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
+import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
+# The gradient of a variable in one step; if it is sparse, its rows and their ids.
+StepGradient = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
 class Problem(NamedTuple):
@@ -19,11 +37,11 @@ class Problem(NamedTuple):
         gradient is sparse, a pair of arrays: the rows and their ids.
     """
 
-    values: dict
-    sparse: tuple
-    steps: list
+    values: Dict[str, np.ndarray]
+    sparse: Tuple[str, ...]
+    steps: Sequence[Sequence[StepGradient]]
 
-    def specs(self):
+    def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Optional[int], ...]]]:
         """Yields the dtype and shape of each tensor that one step's gradients consist of."""
         for name, value in self.values.items():
             if name in self.sparse:
@@ -32,7 +50,9 @@ class Problem(NamedTuple):
             else:
                 yield tf.float32, value.shape
 
-    def pairs(self, tensors, variables):
+    def pairs(
+        self, tensors: Iterable[tf.Tensor], variables: Dict[str, tf.Variable]
+    ) -> List[Tuple[Any, tf.Variable]]:
         """Returns (gradient, variable) pairs from a flat list of one step's tensors."""
         tensors = iter(tensors)
         pairs = []
@@ -46,7 +66,7 @@ class Problem(NamedTuple):
 
 
 @contextlib.contextmanager
-def scope(in_session=False):
+def scope(in_session: bool = False) -> Iterator[Callable[[], None]]:
     """Makes a graph and a Session; yields a function that initializes the graph's variables.
 
     In eager execution, makes nothing, unless `in_session`. Patterns of a user do not match the
@@ -62,7 +82,7 @@ def scope(in_session=False):
         yield lambda: session.run(v1.global_variables_initializer())
 
 
-def training(optimizer, problem, named):
+def training(optimizer: Any, problem: Problem, named: bool) -> Training:
     """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`.
 
     If `named`, the variables get the names in the problem, by which an optimizer may select them.
@@ -75,14 +95,16 @@ def training(optimizer, problem, named):
     return cls(optimizer, problem, variables)
 
 
-def training_function(train, signature, **options):
+def training_function(
+    train: Callable[..., None], signature: Sequence[Any], **options: Any
+) -> Callable:
     """Returns a `tf.function` of a training step, whose numbers are those of a Session.
 
     The function returns a number, because TensorFlow does not optimize the graph of a function that
     returns nothing. The optimized graphs of a Session and of Keras' `fit` may round differently.
     """
 
-    def train_and_return(*tensors):
+    def train_and_return(*tensors: tf.Tensor) -> tf.Tensor:
         train(*tensors)
         return tf.constant(0)
 
@@ -92,25 +114,25 @@ def training_function(train, signature, **options):
 class FunctionTraining:
     """The training of variables, a dict by name, with a Keras optimizer in a `tf.function`."""
 
-    def __init__(self, optimizer, problem, variables):
+    def __init__(self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable]):
         self.optimizer, self.variables = optimizer, variables
         signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
 
-        def train(*tensors):
+        def train(*tensors: tf.Tensor):
             optimizer.apply_gradients(problem.pairs(tensors, variables))
 
         self._train = training_function(train, signature, autograph=False)
 
-    def step(self, gradients):
+    def step(self, gradients: Sequence[StepGradient]) -> Dict[str, np.ndarray]:
         """Trains one step; returns the values of the variables, a dict of arrays by name."""
         self._train(*map(tf.constant, tf.nest.flatten(gradients)))
         return self.values(self.variables)
 
-    def values(self, tensors):
+    def values(self, tensors: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         """Returns the values of a dict of tensors or variables."""
         return {name: tensor.numpy() for name, tensor in tensors.items()}
 
-    def assign(self, arrays):
+    def assign(self, arrays: Mapping[str, np.ndarray]):
         """Sets the variables to the values in a dict of arrays by name."""
         for name, variable in self.variables.items():
             variable.assign(arrays[name])
@@ -123,20 +145,25 @@ class SessionTraining:
     are the keyword arguments of its `apply_gradients`.
     """
 
-    def __init__(self, optimizer, problem, variables, **arguments):
+    def __init__(
+        self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable], **arguments: Any
+    ):
         self.optimizer, self.variables = optimizer, variables
         self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
         pairs = problem.pairs(self._inputs, variables)
         self._train = optimizer.apply_gradients(pairs, **arguments)
 
-    def step(self, gradients):
+    def step(self, gradients: Sequence[StepGradient]) -> Dict[str, np.ndarray]:
         inputs = dict(zip(self._inputs, tf.nest.flatten(gradients)))
         v1.get_default_session().run(self._train, inputs)
         return self.values(self.variables)
 
-    def values(self, tensors):
+    def values(self, tensors: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         return v1.get_default_session().run(tensors)
 
-    def assign(self, arrays):
+    def assign(self, arrays: Mapping[str, np.ndarray]):
         for name, variable in self.variables.items():
             variable.load(arrays[name], v1.get_default_session())
+
+
+Training = Union[FunctionTraining, SessionTraining]

@@ -62,7 +62,7 @@ def tensors_of(grads: Iterable[Optional[Gradient]]) -> List[Tensor]:
     return [tensor for tensor in tensors if versions.is_symbolic(tensor)]
 
 
-def _sources(tensors):
+def _sources(tensors: Iterable[Tensor]) -> List[Tensor]:
     """Returns the tensors from which `tensors` are computed by operations in `_REWRITTEN`."""
     graph = tf.compat.v1.get_default_graph()
     waiting = list(tensors)

@@ -7,7 +7,7 @@ import functools
 import threading
 import weakref
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
         yield
 
 
-def _lock_of(optimizer):
+def _lock_of(optimizer: Any) -> Any:
     key = id(optimizer)
     if key not in _locks:
         with _new_lock:
@@ -54,7 +54,7 @@ def _lock_of(optimizer):
     return _locks[key]
 
 
-def _innermost(optimizer):
+def _innermost(optimizer: Any) -> List[Any]:
     inner = getattr(optimizer, "_optimizers_to_lock", lambda: ())()
     return [leaf for each in inner for leaf in _innermost(each)] or [optimizer]
 
@@ -75,9 +75,9 @@ class TakesTurns:
                 setattr(cls, name, _turn(cls, name, vars(cls).get(name)))
 
 
-def _turn(cls, name, own):
+def _turn(cls: type, name: str, own: Optional[Callable]) -> Callable:
     @functools.wraps(own or getattr(cls, name))
-    def run_alone(self, *args, **kwargs):
+    def run_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         with alone(self):
             bound = own.__get__(self, type(self)) if own else getattr(super(cls, self), name)
             return bound(*args, **kwargs)
@@ -128,7 +128,7 @@ class Inputs(NamedTuple):
     def replaced(self, scalars: Mapping[str, Tensor]) -> Inputs:
         """Returns inputs with other tensors, which have the names that `scalars` returns."""
 
-        def selected(names, prefix=""):
+        def selected(names: Iterable[str], prefix: str = "") -> Dict[str, Tensor]:
             return {name: scalars[prefix + name] for name in names}
 
         return Inputs(

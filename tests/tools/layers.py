@@ -45,7 +45,7 @@ ALLOWED = {
     ".in_keras.embedding_rows": ["versions", "core"],
     ".in_keras.side_by_side": [],
     ".in_keras.v1_optimizers": [*OF_V1, ".messages"],
-    ".in_keras.keras_adapters": ["versions", ".in_keras.v1_optimizers"],
+    ".in_keras.keras_adapters": ["versions", "core", ".in_keras.v1_optimizers"],
     ".in_keras.keras_bridge": [*OF_V1, ".arrays", ".messages", *ADAPTED],
     ".in_keras.optimizer_v2": ["versions", "core", ".arrays", *ADAPTED, ".in_keras.keras_bridge"],
     ".in_keras.keras_in_graphs": [*OF_V1, ".messages", *ADAPTED],

@@ -1,14 +1,18 @@
 """Turns the argument of to_v1 into a function that makes a Keras optimizer for each graph."""
 
+from __future__ import annotations
+
 import inspect
 import numbers
 import re
 from concurrent import futures
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import contract
+from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 
 from ... import messages
 from ..keras_adapters import KERAS_2, adapter_of, adapter_of_api
@@ -16,9 +20,10 @@ from ..keras_adapters.base import FACTORY
 from ..v1_optimizers import copying, graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
+Make = Callable[[], KerasOptimizer]
 
 
-def find(source):
+def find(source: Any) -> Union[V1Optimizer, Tuple[Make, str]]:
     """Converts the argument of `to_v1` to a factory and a name, or to a v1 optimizer.
 
     Args:
@@ -51,7 +56,7 @@ def find(source):
     return source, source.__name__ if is_class else "KerasOptimizer"
 
 
-def checked(optimizer):
+def checked(optimizer: KerasOptimizer) -> KerasOptimizer:
     """Returns what a factory has made, after checking that it is an optimizer for any graph."""
     _refuse_unless_known(optimizer)
     _check_methods(optimizer)
@@ -64,14 +69,14 @@ def checked(optimizer):
     return optimizer
 
 
-def _check_methods(optimizer):
+def _check_methods(optimizer: KerasOptimizer):
     scales = hasattr(optimizer, "get_scaled_loss")  # by methods of the optimizer in it
     for each in versions.with_wrapped(optimizer) if scales else [optimizer]:
         if versions.api_of(each) == "optimizer_v2":
             contract.check("to_v1", each, ValueError)
 
 
-def _refuse_unless_known(source):
+def _refuse_unless_known(source: Any):
     if versions.api_of(source) is not None:
         return
     cls = source if isinstance(source, type) else type(source)
@@ -82,7 +87,7 @@ def _refuse_unless_known(source):
     )
 
 
-def _class_named(name):
+def _class_named(name: str) -> type:
     """Finds the class of a Keras optimizer by its name, ignoring case and underscores."""
     classes = {
         key: cls
@@ -95,7 +100,7 @@ def _class_named(name):
     raise ValueError(f"Keras has no optimizer {name!r}. It has: {', '.join(classes)}.")
 
 
-def _stable_name(optimizer):
+def _stable_name(optimizer: KerasOptimizer) -> str:
     """Returns an optimizer's name; if this is Keras' default name, returns the class name.
 
     A default name depends on the optimizers that the process has made before, because Keras adds
@@ -110,7 +115,7 @@ def _stable_name(optimizer):
 # Optimizers made by to_keras without options of Keras.
 
 
-def _bridged_from(optimizer):
+def _bridged_from(optimizer: KerasOptimizer) -> Optional[V1Optimizer]:
     """Returns a copy, with the current hyperparameters, of the v1 optimizer in a bridged optimizer.
 
     Returns None if `optimizer` is not bridged, or if the v1 optimizer alone would train differently
@@ -132,13 +137,13 @@ def _bridged_from(optimizer):
     return result
 
 
-def _has_another_schedule(leaf):
+def _has_another_schedule(leaf: V1Optimizer) -> bool:
     """Returns whether a leaf has a learning rate schedule that is not a decay of v1."""
     inputs = leaf._step_inputs
     return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
 
-def _uses_options_of_keras(optimizer):
+def _uses_options_of_keras(optimizer: KerasOptimizer) -> bool:
     """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
@@ -152,7 +157,7 @@ def _uses_options_of_keras(optimizer):
     return any(getattr(optimizer, each, None) for each in options if each not in numbers_of_v1)
 
 
-def _current_value(optimizer, name, number, v1_value):
+def _current_value(optimizer: KerasOptimizer, name: str, number: Any, v1_value: Any) -> Any:
     """Returns the current value of a hyperparameter for the v1 optimizer.
 
     Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras. `number` is
@@ -174,7 +179,7 @@ def _current_value(optimizer, name, number, v1_value):
 # Keras' own optimizers, and optimizers made by to_keras with options of Keras.
 
 
-def _maker_from(optimizer):
+def _maker_from(optimizer: KerasOptimizer) -> Make:
     """Returns a function that makes optimizers with the current settings of `optimizer`."""
     cls = type(optimizer)
     settings = _settings_of(optimizer)
@@ -186,7 +191,7 @@ def _maker_from(optimizer):
                 f"optimizer cannot be copied. {FACTORY % cls.__name__}"
             )
 
-    def make():
+    def make() -> KerasOptimizer:
         # Copy the settings, because `from_config` of some versions of Keras changes its argument.
         arguments = copying.copied(settings)
         inner = arguments.get("inner_optimizer")
@@ -208,7 +213,7 @@ def _maker_from(optimizer):
     return make
 
 
-def _settings_of(optimizer):
+def _settings_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     """Returns a dict of the settings with which `_maker_from` copies an optimizer."""
     adapter = adapter_of(optimizer)
     adapter.check_copyable(optimizer)
@@ -231,11 +236,11 @@ def _settings_of(optimizer):
     return settings
 
 
-def _is_schedule(value):
+def _is_schedule(value: Any) -> bool:
     return callable(value) and hasattr(value, "get_config")
 
 
-def _check_settled(optimizer, name, value):
+def _check_settled(optimizer: KerasOptimizer, name: str, value: Any):
     """Raises a ValueError for a value, such as a function, that get_config would not return."""
     is_kept = _is_schedule(value) or isinstance(value, tf.Variable)
     if not is_kept and (callable(value) or tf.is_tensor(value)):
@@ -246,16 +251,16 @@ def _check_settled(optimizer, name, value):
         )
 
 
-def _first_line(error):
+def _first_line(error: Exception) -> str:
     return messages.first_line(error).rstrip(".")
 
 
-def _eagerly(function):
+def _eagerly(function: Callable[[], Any]) -> Any:
     """Calls a function eagerly even if a graph is active, because it may read eager variables."""
     if tf.executing_eagerly():
         return function()
 
-    def call():
+    def call() -> List[Any]:
         # In TensorFlow 1, the default mode is graph mode.
         return [function()] if tf.executing_eagerly() else []
 

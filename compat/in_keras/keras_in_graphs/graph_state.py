@@ -1,16 +1,30 @@
 """The variables and updates of a Keras optimizer in one TF1 graph, or in eager execution."""
 
+from __future__ import annotations
+
 import contextlib
 import re
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import dynamic_embeddings
 from legacy_opt.core.shortened import quoted
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Operation, Variable
 
 from ..keras_adapters import adapter_of
-from ..keras_adapters.base import with_inner
+from ..keras_adapters.base import LossScaling, with_inner
 from ..v1_optimizers.temporary_attributes import with_attributes
 from . import factories
 
@@ -34,7 +48,7 @@ class KerasOptimizerInGraph:
       variables: the variables that the Keras optimizer has created, in order of creation.
     """
 
-    def __init__(self, make, name):
+    def __init__(self, make: factories.Make, name: str):
         self._name = name
         self.variables = []
         self._slots = {}  # slot name -> id of the trained variable -> slot variable
@@ -49,20 +63,20 @@ class KerasOptimizerInGraph:
             self.adapter.check_graph_options(self.keras)
 
     @property
-    def has_trained(self):
+    def has_trained(self) -> bool:
         """Whether the optimizer has created the state of any trained variable."""
         return bool(self._built_for)
 
     # The variables.
 
     @tf.autograph.experimental.do_not_convert  # fails, with a warning, if there is only a docstring
-    def check_trains(self, variable):
+    def check_trains(self, variable: KerasVariable):
         """Raises a TypeError or ValueError if the optimizer cannot train a variable."""
         dynamic_embeddings.refuse_keras("to_v1", variable)
         self.adapter.check_trains(variable)
 
     @contextlib.contextmanager
-    def _making(self):
+    def _making(self) -> Iterator[None]:
         """A scope in which new variables get v1 names and are added to `self.variables`."""
         # Enter init_scope first, because the other scopes apply only to the graph that is active
         # when they are entered.
@@ -70,7 +84,7 @@ class KerasOptimizerInGraph:
         with tf.init_scope(), tf.variable_creator_scope(self._make_variable), v1.name_scope(scope):
             yield
 
-    def _make_variable(self, next_creator, **arguments):
+    def _make_variable(self, next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
         name = (arguments.get("name") or "variable").replace(":", "_")
         if _UNNAMED.match(name):
             name = f"variable_{self._unnamed}" if self._unnamed else "variable"
@@ -99,7 +113,7 @@ class KerasOptimizerInGraph:
             self._slot_ids.add(id(variable))
         return variable
 
-    def build(self, variables):
+    def build(self, variables: List[KerasVariable]):
         """Creates the optimizer's state for variables that have no state yet."""
         targets = [versions.tf_variable(each) for each in variables]
         built = {each._unique_id for each in self._built_for}
@@ -121,30 +135,30 @@ class KerasOptimizerInGraph:
             self._built_for = before
             raise
 
-    def _making_slot(self, owner, slot_name):
+    def _making_slot(self, owner: Variable, slot_name: str) -> ContextManager:
         """Returns a scope for the creation of a variable's slot."""
         return with_attributes(self, {"_slot_being_made": (owner, slot_name)})
 
-    def slot(self, variable, slot_name):
+    def slot(self, variable: KerasVariable, slot_name: str) -> Optional[Variable]:
         """Returns the slot variable, or None."""
         key = getattr(versions.tf_variable(variable), "_unique_id", None)
         return self._slots.get(slot_name, {}).get(key)
 
-    def slot_names(self):
+    def slot_names(self) -> List[str]:
         """Returns the names of the slots, sorted."""
         return sorted(self._slots)
 
-    def variables_but_slots(self):
+    def variables_but_slots(self) -> List[Variable]:
         """Returns the variables that are not slots, such as iterations and hyperparameters."""
         return [variable for variable in self.variables if id(variable) not in self._slot_ids]
 
-    def key_of(self, variable):
+    def key_of(self, variable: Variable) -> str:
         """Returns the name that a non-slot variable has in object-based checkpoints."""
         return _name_of(variable)[len(self._name) + 1 :].replace("/", "_")
 
     # Updates.
 
-    def loss_scaling(self, variables):
+    def loss_scaling(self, variables: Optional[List[KerasVariable]]) -> LossScaling:
         """Returns two functions: the first scales a loss, the second unscales gradients.
 
         If `variables` is None, the graph's trainable variables are trained.
@@ -160,7 +174,7 @@ class KerasOptimizerInGraph:
 
         return self.adapter.loss_scaling(self.keras, build)
 
-    def apply(self, pairs):
+    def apply(self, pairs: Sequence[Tuple[Gradient, KerasVariable]]) -> Optional[Operation]:
         """Applies the gradients. Returns an operation; None in eager execution."""
         optimizer = self.keras
         grads = self.adapter.clipped(optimizer, [grad for grad, _ in pairs])
@@ -175,14 +189,14 @@ class KerasOptimizerInGraph:
             # The code of Keras 3 and of user classes requires that statements run in order. In a
             # graph, only a tf.function ensures this order.
             @tf.function(autograph=False)
-            def step():
+            def step() -> tf.Tensor:
                 optimizer.apply_gradients(pairs)
                 return tf.convert_to_tensor(versions.tf_variable(optimizer.iterations))
 
             return step().op
 
 
-def _reading_initial_values(variables):
+def _reading_initial_values(variables: Iterable[Variable]) -> ContextManager:
     """Returns a scope in which reading one of the variables of a graph gives its initial value.
 
     A slot may start at its variable, whose initializer may run later, or in a trained graph again.
@@ -195,7 +209,7 @@ def _reading_initial_values(variables):
 
 
 @contextlib.contextmanager
-def _without_sums_over_replicas(optimizer):
+def _without_sums_over_replicas(optimizer: KerasOptimizer) -> Iterator[None]:
     """A scope in which Keras does not sum gradients over replicas.
 
     With only one replica no sum is needed, and the custom gradient of TensorFlow's sum would keep
@@ -210,9 +224,9 @@ def _without_sums_over_replicas(optimizer):
         yield
 
 
-def _name_of(variable):
+def _name_of(variable: Variable) -> str:
     return variable.name.split(":")[0]
 
 
-def _names_of(variables):
+def _names_of(variables: Iterable[Variable]) -> str:
     return quoted(map(_name_of, variables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from typing import Callable, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -12,7 +12,17 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.graphs import attached
-from legacy_opt.core.types import KerasOptimizer, V1Optimizer
+from legacy_opt.core.types import (
+    GradAndVar,
+    Gradient,
+    GradsAndVars,
+    KerasOptimizer,
+    KerasVariable,
+    Loss,
+    Operation,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import after
 
 from ..keras_adapters.base import refuse_ref_variable
@@ -70,7 +80,7 @@ def to_v1(
 class KerasInV1(v1.train.Optimizer):
     """A v1 optimizer that applies gradients with one Keras optimizer per graph; see `to_v1`."""
 
-    def __init__(self, make, name):
+    def __init__(self, make: factories.Make, name: str):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
@@ -79,11 +89,11 @@ class KerasInV1(v1.train.Optimizer):
         self._restorations = {}
 
     @property
-    def keras_optimizer(self):
+    def keras_optimizer(self) -> KerasOptimizer:
         """The Keras optimizer of the current graph, or of eager execution."""
         return self._graph_state().keras
 
-    def new_keras_optimizer(self):
+    def new_keras_optimizer(self) -> KerasOptimizer:
         """Returns a new Keras optimizer with the same settings, for `to_keras`.
 
         Raises:
@@ -98,7 +108,7 @@ class KerasInV1(v1.train.Optimizer):
             )
         return factories.checked(self._make())
 
-    def _graph_state(self):
+    def _graph_state(self) -> KerasOptimizerInGraph:
         """Returns the `KerasOptimizerInGraph` of the current graph, and makes it on first use."""
         with tf.init_scope():
             if tf.executing_eagerly():
@@ -117,13 +127,13 @@ class KerasInV1(v1.train.Optimizer):
 
     def compute_gradients(
         self,
-        loss,
-        var_list=None,
-        gate_gradients=v1.train.Optimizer.GATE_OP,
-        aggregation_method=None,
-        colocate_gradients_with_ops=False,
-        grad_loss=None,
-    ):
+        loss: Loss,
+        var_list: Any = None,
+        gate_gradients: int = v1.train.Optimizer.GATE_OP,
+        aggregation_method: Optional[int] = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> List[GradAndVar]:
         """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
 
         If the Keras optimizer scales the loss, the returned gradients are unscaled in Keras 2. In
@@ -155,7 +165,12 @@ class KerasInV1(v1.train.Optimizer):
         targets = [variable for _, variable in pairs] if var_list is None else var_list
         return list(zip(unscale([grad for grad, _ in pairs]), targets))
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[KerasVariable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Updates variables, then increments `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
@@ -187,15 +202,15 @@ class KerasInV1(v1.train.Optimizer):
 
     # State.
 
-    def get_slot(self, var, name):
+    def get_slot(self, var: KerasVariable, name: str) -> Optional[Variable]:
         """Returns the slot variable with this name in Keras, or None."""
         return self._graph_state().slot(var, name)
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> List[str]:
         """Returns the sorted names of the slots in the current graph."""
         return self._graph_state().slot_names()
 
-    def variables(self):
+    def variables(self) -> List[Variable]:
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._graph_state().variables, key=lambda variable: variable.name)
 
@@ -204,7 +219,7 @@ class KerasInV1(v1.train.Optimizer):
     # the current graph.
 
     @property
-    def _non_slot_dict(self):
+    def _non_slot_dict(self) -> Dict[Tuple[str, Optional[tf.Graph]], Variable]:
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
         graph_state = self._graph_state()
@@ -213,11 +228,11 @@ class KerasInV1(v1.train.Optimizer):
         }
 
     @_non_slot_dict.setter
-    def _non_slot_dict(self, value):
+    def _non_slot_dict(self, value: Any):
         pass  # ignores the empty dict that the constructor of the base class assigns
 
     def _create_or_restore_slot_variable(
-        self, slot_variable_position, slot_name, variable, **kwargs
+        self, slot_variable_position: Any, slot_name: str, variable: KerasVariable, **kwargs: Any
     ):
         del kwargs
         slot = self.get_slot(variable, slot_name)
@@ -228,7 +243,9 @@ class KerasInV1(v1.train.Optimizer):
         else:
             slot_variable_position.restore(slot)
 
-    def _restore_created(self, graph_state, variables):
+    def _restore_created(
+        self, graph_state: KerasOptimizerInGraph, variables: Iterable[KerasVariable]
+    ):
         """Gives newly created variables the values that tf.train.Checkpoint has read for them."""
         for variable in graph_state.variables_but_slots():
             self._handle_deferred_dependencies(graph_state.key_of(variable), variable)
@@ -238,7 +255,7 @@ class KerasInV1(v1.train.Optimizer):
                 position.restore(self.get_slot(variable, slot_name))
 
 
-def _with_gradients(grads_and_vars):
+def _with_gradients(grads_and_vars: GradsAndVars) -> List[Tuple[Gradient, Variable]]:
     """Returns the pairs that have gradients; see `KerasInV1.apply_gradients` for its errors."""
     all_pairs = list(grads_and_vars)
     if not all_pairs:
@@ -256,7 +273,7 @@ def _with_gradients(grads_and_vars):
     return [(_as_gradient(grad), variable) for grad, variable in pairs]
 
 
-def _as_gradient(grad):
+def _as_gradient(grad: Any) -> Gradient:
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
         shape = tf.convert_to_tensor(grad.dense_shape)  # because Keras 3 reads dense_shape.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -73,7 +73,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
                 each._create_hypers()
         self._name_what_was_created([])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{type(self._inner).__name__} of Keras 2, in Keras 3 by to_keras>"
 
     @property
@@ -137,7 +137,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """Returns the names of the slots; there are none before `build`."""
         return list(self._inner.get_slot_names())
 
-    def _named_by_paths(self):
+    def _named_by_paths(self) -> ContextManager:
         """Returns a scope in which the names of the trained variables are their paths.
 
         An OptimizerV2 may compare the names with patterns, for example to exclude biases. The
@@ -243,7 +243,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             setattr(each, name, value)
 
     @contextlib.contextmanager
-    def _creating(self):
+    def _creating(self) -> Iterator[None]:
         """A scope in which the variables that the OptimizerV2 creates belong to Keras 3."""
         with tf.init_scope(), tf.variable_creator_scope(self._create):
             yield
@@ -259,7 +259,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             self._saved.remove(before)  # a variable of the user
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         """The learning rate; it can be set to a number, a function or a schedule."""
         return self._get_current_learning_rate()
 
@@ -269,7 +269,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
         self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
 
-    def _get_current_learning_rate(self):
+    def _get_current_learning_rate(self) -> Any:
         # Keras 3 reads the rate in each update. A user's function must not be called twice a step.
         if self._inner is None:
             return _no_rate()
