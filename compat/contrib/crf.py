@@ -91,7 +91,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     """
     inputs = tf.convert_to_tensor(inputs)
 
-    def step(alphas, of_step):
+    def step(alphas: tf.Tensor, of_step: Tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         potentials, moves = of_step
         paths = alphas[:, :, None] + transition_params
         return _where(moves, potentials + tf.reduce_logsumexp(paths, 1), alphas)
@@ -113,7 +113,9 @@ def crf_decode(
     first = potentials[:, 0]
     same_tag = tf.range(tf.shape(first)[1])
 
-    def forward(state, of_step):
+    def forward(
+        state: Tuple[tf.Tensor, ...], of_step: Tuple[tf.Tensor, tf.Tensor]
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
         scores, (unary, moves) = state[0], of_step
         paths = scores[:, :, None] + transition_params
         pointers = tf.cast(tf.argmax(paths, 1), tf.int32)
@@ -126,7 +128,7 @@ def crf_decode(
     scores, pointers = tf.scan(forward, _by_step(potentials, sequence_length), start)
     last = tf.cast(tf.argmax(scores[-1], 1), tf.int32)
 
-    def backward(tags, of_step):
+    def backward(tags: tf.Tensor, of_step: tf.Tensor) -> tf.Tensor:
         return _elements(of_step, tf.range(tf.size(tags)), tags)
 
     before = tf.scan(backward, pointers, last, reverse=True)  # the tag before each step
@@ -153,7 +155,7 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
     return tags[::-1], np.max(best)
 
 
-def _by_step(inputs, lengths):
+def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
     """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
     steps = tf.shape(inputs)[1]
     # The shape of the lengths may be unknown, but loops need that of the batch.
@@ -162,7 +164,7 @@ def _by_step(inputs, lengths):
     return tf.transpose(inputs, [1, 0, 2]), tf.transpose(moves)[:, :, None]
 
 
-def _elements(table, rows, columns):
+def _elements(table: Any, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """Returns table[row, column] for tensors of indices; all axes but the last make the rows."""
     # On TensorFlow 1.15, tf.gather with batch_dims fails, or has no gradient.
     table = tf.convert_to_tensor(table)
@@ -170,5 +172,5 @@ def _elements(table, rows, columns):
     return tf.gather(tf.reshape(table, [-1]), rows * width + columns)
 
 
-def _masked_sum(values, mask):
+def _masked_sum(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(values * tf.cast(mask, values.dtype), 1)

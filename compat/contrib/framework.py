@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ def py_func(
         output_shapes = output_shapes(*args, **kwargs)
     structure = args, kwargs
 
-    def flat(*arrays):
+    def flat(*arrays: Any) -> List[Any]:
         some_args, some_kwargs = tf.nest.pack_sequence_as(structure, arrays)
         result = func(*some_args, **some_kwargs)
         if tf.nest.is_nested(output_types):  # the only value may be in a tuple
@@ -59,7 +59,7 @@ def py_func(
     return tf.nest.pack_sequence_as(output_types, values)
 
 
-def _shapes(types, shapes):
+def _shapes(types: Any, shapes: Any) -> Iterator[tf.TensorShape]:
     """Yields the shape of each dtype; a shape may be a list, too."""
     if isinstance(types, dict):
         for key in sorted(types):

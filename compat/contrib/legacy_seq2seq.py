@@ -10,7 +10,7 @@ too. From TensorFlow 2.16 on, models that embed symbols need the package tf-kera
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -116,7 +116,7 @@ def model_with_buckets(
     return outputs, losses
 
 
-def _cross_entropy(labels, logits):
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     labels = tf.reshape(labels, [-1])  # scripts pass labels of shape [batch, 1]
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
@@ -141,7 +141,9 @@ def rnn_decoder(
     return outputs, state
 
 
-def _steps(decoder_inputs, outputs, loop_function):
+def _steps(
+    decoder_inputs: Iterable[tf.Tensor], outputs: List[tf.Tensor], loop_function: Optional[Callable]
+) -> Iterator[tf.Tensor]:
     """Yields the input of each step. All steps share the variables of the first."""
     for step, inputs in enumerate(decoder_inputs):
         if step:
@@ -186,7 +188,7 @@ def attention_decoder(
     return outputs, state
 
 
-def _attention(states, num_heads, dtype):
+def _attention(states: Any, num_heads: int, dtype: tf.DType) -> Callable[[Any], List[tf.Tensor]]:
     """Returns a function of a cell's state, which returns weighted means of `states`."""
     size = states.shape.as_list()[2]
     states = states[:, :, None]
@@ -196,7 +198,7 @@ def _attention(states, num_heads, dtype):
         of_states = tf.nn.conv2d(states, kernel, [1, 1, 1, 1], "SAME")
         heads.append((of_states, v1.get_variable(f"AttnV_{head}", [size], dtype)))
 
-    def attend(state):
+    def attend(state: Any) -> List[tf.Tensor]:
         query = tf.concat(tf.nest.flatten(state), 1)
         means = []
         for head, (of_states, scores) in enumerate(heads):
@@ -260,11 +262,13 @@ def embedding_attention_decoder(
         )
 
 
-def _embedded(symbols, shape, projection, is_updated):
+def _embedded(
+    symbols: Iterable[tf.Tensor], shape: Sequence[int], projection: Any, is_updated: bool
+) -> Tuple[List[tf.Tensor], Callable]:
     """Returns the embeddings of symbols, and a `loop_function` for the most likely symbols."""
     embedding = v1.get_variable("embedding", shape)
 
-    def best(output, _):
+    def best(output: tf.Tensor, _: Any) -> tf.Tensor:
         logits = output if projection is None else v1.nn.xw_plus_b(output, *projection)
         embedded = v1.nn.embedding_lookup(embedding, tf.argmax(logits, 1))
         return embedded if is_updated else tf.stop_gradient(embedded)
@@ -324,18 +328,20 @@ def embedding_attention_seq2seq(
         )
 
 
-def _encoded(symbols, cell, num_symbols, embedding_size, scope):
+def _encoded(
+    symbols: Sequence[tf.Tensor], cell: Any, num_symbols: int, embedding_size: int, scope: Any
+) -> Tuple[List[tf.Tensor], Any]:
     """Returns the outputs and the last state of a copy of a cell, which embeds symbols."""
     encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_symbols, embedding_size)
     return v1.nn.static_rnn(encoder, symbols, dtype=scope.dtype)
 
 
-def _decoded(decode, feed_previous, cell):
+def _decoded(decode: Callable, feed_previous: Any, cell: Any) -> Tuple[List[tf.Tensor], Any]:
     """Returns `decode(feed_previous)`. With a tensor, both branches share their variables."""
     if isinstance(feed_previous, bool):
         return decode(feed_previous)
 
-    def branch(feed):
+    def branch(feed: bool) -> List[tf.Tensor]:
         with v1.variable_scope(v1.get_variable_scope(), reuse=None if feed else True):
             outputs, state = decode(feed, False)
         return [*outputs, *tf.nest.flatten(state)]

@@ -44,7 +44,7 @@ def accuracy(
         return tf.reduce_sum(correct * weights) / tf.reduce_sum(weights * tf.ones_like(correct))
 
 
-def _share(counted, others, default_name, description):
+def _share(counted: str, others: str, default_name: str, description: str) -> Any:
     """Returns a function for the metric counted / (counted + others), both names of metrics."""
 
     def metric(

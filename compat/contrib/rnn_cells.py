@@ -9,7 +9,7 @@ the initial values of the variables `gamma` and `beta`.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -41,7 +41,7 @@ class LSTMCell(_RNN_CELL.RNNCell):
     def output_size(self) -> int:
         return self._num_proj or self._num_units
 
-    def _norm(self, value, scope):
+    def _norm(self, value: tf.Tensor, scope: str) -> tf.Tensor:
         return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
 
 
@@ -86,7 +86,7 @@ class LayerNormBasicLSTMCell(LSTMCell):
         h = self._activation(c) * tf.sigmoid(o)
         return h, LSTMStateTuple(c, h)
 
-    def _gates(self, inputs):
+    def _gates(self, inputs: tf.Tensor) -> tf.Tensor:
         size = 4 * self._num_units
         kernel = v1.get_variable("kernel", [last_size(inputs.shape), size], inputs.dtype)
         gates = tf.matmul(inputs, kernel)
@@ -152,7 +152,7 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
                 m = tf.clip_by_value(m, -self._proj_clip, self._proj_clip)
         return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
 
-    def _gates(self, inputs, m):
+    def _gates(self, inputs: tf.Tensor, m: tf.Tensor) -> List[tf.Tensor]:
         shape = [last_size(inputs.shape) + self.output_size, 3 * self._num_units]
         weights = _sharded("W", shape, inputs, self._shards[0])
         # The variable exists with layer normalization, too, as in tf.contrib.
@@ -160,7 +160,7 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
         gates = tf.matmul(tf.concat([inputs, m], 1), weights)
         return tf.split(gates if self._layer_norm else tf.nn.bias_add(gates, bias), 3, 1)
 
-    def _peepholes(self, dtype):
+    def _peepholes(self, dtype: tf.DType) -> List[tf.Variable]:
         names = ("W_F_diag", "W_O_diag") if self._use_peepholes else ()
         return [v1.get_variable(name, [self._num_units], dtype) for name in names]
 
@@ -211,7 +211,7 @@ class NASCell(LSTMCell, LayerRNNCell):
         return m, LSTMStateTuple(c, m)
 
 
-def last_size(shape):
+def last_size(shape: tf.TensorShape) -> int:
     """Returns the size of the last axis, which must be known when the graph is built."""
     size = tf.compat.dimension_value(shape[-1])
     if size is None:
@@ -219,7 +219,7 @@ def last_size(shape):
     return size
 
 
-def _layer_norm(value, scope, gain, shift):
+def _layer_norm(value: tf.Tensor, scope: str, gain: float, shift: float) -> tf.Tensor:
     with v1.variable_scope(scope):
         shape = [last_size(value.shape)]
         gamma = v1.get_variable("gamma", shape, value.dtype, v1.constant_initializer(gain))
@@ -229,7 +229,7 @@ def _layer_norm(value, scope, gain, shift):
     return tf.nn.batch_normalization(value, mean, variance, beta, gamma, epsilon)
 
 
-def _sharded(name, shape, like, shards):
+def _sharded(name: str, shape: Sequence[int], like: tf.Tensor, shards: int) -> tf.Tensor:
     """Returns a matrix that is stored in variables with about as many rows each."""
     if shards > shape[0]:
         raise ValueError(f"Too many shards: shape={shape}, num_shards={shards}")

@@ -5,7 +5,7 @@ The import fails on TensorFlow 2.16 and newer without tf-keras.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ class _BlockLSTM(_Layer):
         self._peepholes = [self.add_weight(name, [units]) for name in names.split()]
         self.built = True
 
-    def _weights(self, dtype):
+    def _weights(self, dtype: tf.DType) -> Dict[str, tf.Tensor]:
         zeros = tf.zeros([self._num_units], dtype)
         wci, wcf, wco = self._peepholes or [zeros] * 3
         weights = {"w": self._kernel, "wci": wci, "wcf": wcf, "wco": wco, "b": self._bias}
@@ -65,12 +65,12 @@ class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
         c, h = tf.custom_gradient(self._step)(inputs, c, h, *weights)
         return h, LSTMStateTuple(c, h)
 
-    def _step(self, *tensors):
+    def _step(self, *tensors: tf.Tensor) -> Any:
         """Returns the state, and the gradient of the operation, which TensorFlow 2 lacks."""
         inputs = dict(zip(["x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"], tensors))
         i, cs, f, o, ci, co, h = tf.raw_ops.LSTMBlockCell(**inputs, **self._attributes)
 
-        def gradient(cs_grad, h_grad):
+        def gradient(cs_grad: tf.Tensor, h_grad: tf.Tensor) -> Tuple[tf.Tensor, ...]:
             cs_prev_grad, gates, *peepholes = tf.raw_ops.LSTMBlockCellGrad(
                 **inputs, i=i, cs=cs, f=f, o=o, ci=ci, co=co, cs_grad=cs_grad, h_grad=h_grad,
                 use_peephole=self._attributes["use_peephole"],
@@ -164,7 +164,7 @@ class TimeReversedFusedRNN:
         return _reversed(outputs, sequence_length), state
 
 
-def _reversed(values, lengths):
+def _reversed(values: Any, lengths: Optional[tf.Tensor]) -> Any:
     if isinstance(values, list):
         return values[::-1]  # with `lengths`, too, as in tf.contrib
     if lengths is None:

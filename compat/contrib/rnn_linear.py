@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import tensorflow as tf
 
@@ -67,7 +67,7 @@ def check_cell(cell: Any) -> None:
         raise TypeError(f"cell must be an RNNCell, got {cell!r}")
 
 
-def _listed(args):
+def _listed(args: Any) -> List[Any]:
     if args is None:
         return []
     return list(args) if isinstance(args, (list, tuple)) else [args]

@@ -25,7 +25,7 @@ _RNNCell = versions.rnn_cell().RNNCell
 class _Wrapper(_RNNCell):
     """A cell that wraps another cell."""
 
-    def __init__(self, cell, reuse=None):
+    def __init__(self, cell: Any, reuse: Optional[bool] = None):
         super().__init__(_reuse=reuse)
         check_cell(cell)
         self._cell: Any = cell
@@ -102,7 +102,7 @@ class AttentionCellWrapper(_Wrapper):
         state = cell_state, attention, tf.reshape(window, [-1, self._length * self._size])
         return output, state if self._is_tuple else tf.concat(state, 1)
 
-    def _attention(self, query, window):
+    def _attention(self, query: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
         """Returns the mean of the outputs in the window, weighted by a softmax of their scores."""
         with v1.variable_scope("attention"):
             kernel = v1.get_variable("attn_w", [1, 1, self._size, self._vec_size])
@@ -217,7 +217,7 @@ class HighwayWrapper(_Wrapper):
         outputs, state = self._cell(inputs, state, scope=scope)
         return tf.nest.map_structure(self._mixed, inputs, outputs), state
 
-    def _mixed(self, inputs, outputs):
+    def _mixed(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         inputs.shape.assert_is_compatible_with(outputs.shape)
         carry = self._gate(inputs, "carry", self._bias_start)
         if self._is_coupled:
@@ -226,7 +226,7 @@ class HighwayWrapper(_Wrapper):
             transform = self._gate(inputs, "transform", -self._bias_start)
         return inputs * carry + outputs * transform
 
-    def _gate(self, inputs, name, bias_start):
+    def _gate(self, inputs: tf.Tensor, name: str, bias_start: float) -> tf.Tensor:
         size, start = last_size(inputs.shape), v1.constant_initializer(bias_start)
         weights = v1.get_variable(name + "_w", [size, size])
         bias = v1.get_variable(name + "_b", [size], initializer=start)

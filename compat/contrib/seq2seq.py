@@ -140,10 +140,10 @@ def dynamic_decode(
     return outputs, state, lengths
 
 
-def _output_arrays(decoder):
+def _output_arrays(decoder: Any) -> Any:
     batch = tf.TensorShape([v1.get_static_value(tf.convert_to_tensor(decoder.batch_size))])
 
-    def array(size, dtype):
+    def array(size: Any, dtype: Any) -> tf.TensorArray:
         has_shape = isinstance(size, tf.TensorShape) and size.rank != 0
         shape = batch.concatenate(size) if has_shape else None
         return tf.TensorArray(dtype, 0, dynamic_size=True, element_shape=shape)
@@ -151,13 +151,20 @@ def _output_arrays(decoder):
     return _map(array, decoder.output_size, decoder.output_dtype)
 
 
-def _body(decoder, impute_finished):
+def _body(decoder: Any, impute_finished: bool) -> Callable:
     """Returns the function of the loop variables that runs one step."""
 
-    def zeros(size, dtype):
+    def zeros(size: Any, dtype: Any) -> tf.Tensor:
         return tf.zeros([decoder.batch_size, *tf.TensorShape(size).as_list()], dtype)
 
-    def body(time, arrays, state, inputs, finished, lengths):
+    def body(
+        time: tf.Tensor,
+        arrays: Any,
+        state: Any,
+        inputs: Any,
+        finished: tf.Tensor,
+        lengths: tf.Tensor,
+    ) -> Tuple[Any, ...]:
         outputs, next_state, next_inputs, now_finished = decoder.step(time, inputs, state)
         if not decoder.tracks_own_finished:
             now_finished = tf.logical_or(now_finished, finished)
@@ -165,7 +172,7 @@ def _body(decoder, impute_finished):
         for old, new in (state, next_state), (arrays, outputs), (inputs, next_inputs):
             tf.nest.assert_same_structure(old, new)
 
-        def unless_finished(new, old):
+        def unless_finished(new: Any, old: Any) -> Any:
             if isinstance(old, tf.TensorArray):
                 return new
             new.set_shape(old.shape)
@@ -295,5 +302,5 @@ def sequence_loss(
         return losses
 
 
-def _cross_entropy(labels, logits):
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 Function = Callable[..., Any]
 
 
-def _dense(units, dtype, name):
+def _dense(units: int, dtype: Any, name: str) -> Any:
     return versions.layers().Dense(units, use_bias=False, dtype=dtype, name=name)
 
 
@@ -50,7 +50,17 @@ class _Mechanism(AttentionMechanism):
     def state_size(self) -> Any:
         return self.alignments_size
 
-    def __init__(self, units, memory, lengths, probability, mask_value, dtype, key_value_fn, name):
+    def __init__(
+        self,
+        units: int,
+        memory: Any,
+        lengths: Any,
+        probability: Optional[Callable[[tf.Tensor], tf.Tensor]],
+        mask_value: Optional[float],
+        dtype: Any,
+        key_value_fn: Optional[Callable],
+        name: str,
+    ):
         self._num_units, self._lengths, self._mask_value = units, lengths, mask_value
         self._probability = probability or tf.nn.softmax
         self.dtype = tf.as_dtype(dtype or tf.float32).name
@@ -62,7 +72,7 @@ class _Mechanism(AttentionMechanism):
                 self._keys, self._values = key_value_fn(self._keys, self._values)
             self._batch_size, self._alignments_size = known_shape(self._keys)[:2]
 
-    def _without_padding(self, memory):
+    def _without_padding(self, memory: tf.Tensor) -> tf.Tensor:
         if not memory.shape[2:].is_fully_defined():
             raise ValueError(f"only batch and time of the memory may be unknown, got {memory}")
         if self._lengths is None:
@@ -70,7 +80,7 @@ class _Mechanism(AttentionMechanism):
         mask = tf.sequence_mask(self._lengths, tf.shape(memory)[1], memory.dtype)
         return memory * mask[(..., *[None] * (memory.shape.rank - 2))]
 
-    def _probability_fn(self, score, _):
+    def _probability_fn(self, score: tf.Tensor, _: Any) -> tf.Tensor:
         """Returns the alignments for scores. Users' subclasses call it, as in `tf.contrib`."""
         if self._lengths is not None:
             message = "memory_sequence_length must be positive."
@@ -186,7 +196,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIE
         return tf.nest.map_structure(_with_shape_of, self, self._replace(**kwargs))
 
 
-def _with_shape_of(old, new):
+def _with_shape_of(old: Any, new: Any) -> Any:
     if tf.is_tensor(old) and tf.is_tensor(new):
         old.shape.assert_is_compatible_with(new.shape)
         with tf.control_dependencies([v1.assert_equal(tf.shape(new), tf.shape(old))]):
@@ -253,7 +263,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
             batch_size = known_shape(tf.nest.flatten(initial_cell_state)[-1])[0]
             self._initial_cell_state = self._checked(initial_cell_state, batch_size)
 
-    def _set_layers(self, sizes, layers):
+    def _set_layers(self, sizes: Any, layers: Any):
         """Sets the attention layers, and the sum of their sizes."""
         mechanisms = self._attention_mechanisms
         if sizes is not None and layers is not None:
@@ -275,7 +285,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
                 shape = layer.compute_output_shape([None, columns])
             self._attention_layer_size += tf.compat.dimension_value(shape[-1])
 
-    def _checked(self, values, batch_size):
+    def _checked(self, values: Any, batch_size: Any) -> Any:
         """Returns tensors, after a check that their batch is that of the memory."""
         message = (
             f"{self.name}: the batch of the memory (the encoder's outputs) must be that of the "
@@ -288,7 +298,9 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         with tf.control_dependencies(checks):
             return tf.nest.map_structure(tf.identity, values)
 
-    def _state_of(self, cell_state, attention, time, *lists):
+    def _state_of(
+        self, cell_state: Any, attention: Any, time: Any, *lists: Any
+    ) -> AttentionWrapperState:
         """Returns a state; the lists have an item for each mechanism."""
         items = [tuple(each) if self._is_multi else each[0] for each in lists]
         return AttentionWrapperState(cell_state, attention, time, *items)
@@ -341,15 +353,17 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         return attention if self._output_attention else output, state
 
 
-def _as_tuple(given):
+def _as_tuple(given: Any) -> Tuple[Any, ...]:
     return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
-def _concatenated(inputs, attention):
+def _concatenated(inputs: tf.Tensor, attention: tf.Tensor) -> tf.Tensor:
     return tf.concat([inputs, attention], -1)
 
 
-def _attention(mechanism, output, state, layer):
+def _attention(
+    mechanism: Any, output: tf.Tensor, state: Any, layer: Any
+) -> Tuple[tf.Tensor, tf.Tensor, Any]:
     alignments, state = mechanism(output, state=state)
     context = tf.squeeze(tf.matmul(alignments[:, None], mechanism.values), [1])
     attention = context if layer is None else layer(tf.concat([output, context], 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import operator
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
@@ -87,7 +87,7 @@ class TrainingHelper(Helper):
     ) -> Any:
         return (*self._inputs_at(time + 1, time + 1 >= self._sequence_length), state)
 
-    def _inputs_at(self, time, finished):
+    def _inputs_at(self, time: Any, finished: tf.Tensor) -> Tuple[tf.Tensor, Any]:
         inputs = v1.cond(
             tf.reduce_all(finished), lambda: self._zero_inputs, lambda: self._steps.read(time)
         )
@@ -114,7 +114,7 @@ class GreedyEmbeddingHelper(Helper):
                 raise ValueError(f"{name} must have the rank {rank}, got {value}")
         self._batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
 
-    def _look_up(self, ids):
+    def _look_up(self, ids: tf.Tensor) -> Any:
         embedding = self._embedding
         return embedding(ids) if callable(embedding) else v1.nn.embedding_lookup(embedding, ids)
 

@@ -181,7 +181,9 @@ def parse_values(
     return results
 
 
-def _parsed(name, kind, index, scalar, elements, values):
+def _parsed(
+    name: str, kind: type, index: Optional[str], scalar: Optional[str], elements: Any, values: Any
+) -> Any:
     """Returns the value of an assignment: a list if `scalar` is None."""
     if scalar is None and index is not None:
         raise ValueError("Assignment of a list to a list index.")
@@ -198,12 +200,12 @@ def _parsed(name, kind, index, scalar, elements, values):
         ) from None
 
 
-def _bool(text):
+def _bool(text: str) -> bool:
     words = {"true": True, "True": True, "false": False, "False": False}
     return words[text] if text in words else bool(int(text))
 
 
-def _converted(name, kind, value):
+def _converted(name: str, kind: type, value: Any) -> Any:
     """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
     if kind in (type(None), type(value)):
         return value
@@ -212,7 +214,7 @@ def _converted(name, kind, value):
     return kind(value)
 
 
-def _fits(kind, value):
+def _fits(kind: type, value: Any) -> bool:
     groups = (str, bytes), numbers.Integral, numbers.Number
     return issubclass(kind, bool) == isinstance(value, bool) and all(
         isinstance(value, group) or not issubclass(kind, group) for group in groups

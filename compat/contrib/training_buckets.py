@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Iterable, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -75,7 +75,7 @@ def bucket_by_sequence_length(
     return lengths, tf.nest.pack_sequence_as(tensors, values)
 
 
-def _run(queues, operations, closed):
+def _run(queues: Sequence[Any], operations: Sequence[Any], closed: Iterable[Any]):
     """Adds a runner for operations, at the end of which queues are closed."""
     ends = tf.errors.OutOfRangeError, tf.errors.CancelledError
     close = tf.group(*(each.close() for each in closed))
