@@ -38,7 +38,6 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Audits the given paths and returns an `Outcome`."""
-    del screen
     from ..old_programs.source_analysis.optimizer_uses import audit
 
     uses, files = audit(arguments.paths)

@@ -28,7 +28,6 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compiles everything, and returns an `Outcome`."""
-    del arguments
     from legacy_opt.native.runtime import cache, tensorflow_operations
     from legacy_opt.programs.program import UnsupportedError
 

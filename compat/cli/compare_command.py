@@ -47,7 +47,6 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compares the two trainings and returns an `Outcome`."""
-    del screen
     from legacy_opt import versions
 
     from ..in_keras.session_comparison import compare_with_session

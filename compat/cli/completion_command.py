@@ -42,6 +42,5 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Returns an `Outcome` with the script."""
-    del screen
     text = (FOLDER / arguments.shell).read_text(encoding="utf-8")
     return terminal.Outcome(terminal.SUCCESS, {"script": text}, tuple(text.splitlines()))

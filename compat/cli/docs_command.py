@@ -63,7 +63,6 @@ def containing(word: str, found: Dict[str, Path]) -> str:
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Reads the pages and returns an `Outcome`."""
-    del screen
     found = pages()
     if arguments.page is None:
         titles = {name: _TITLE.search(text_of(path)).group(1) for name, path in found.items()}

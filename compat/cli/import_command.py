@@ -37,7 +37,6 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Imports the state and returns an `Outcome`."""
-    del screen
     from ..state.checkpoints import name_maps, state_transfer
 
     destination = file_endings.prefix_of(arguments.out)

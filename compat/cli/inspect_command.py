@@ -33,7 +33,6 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Inspects the checkpoint and returns an `Outcome`."""
-    del screen
     from ..state import checkpoint_contents
     from ..state.checkpoint_files.reader import open_checkpoint
 

@@ -86,7 +86,6 @@ class StateOwner:
 
     def decays(self, variable: Variable) -> bool:
         """Whether the Keras optimizer's settings allow weight decay for a variable."""
-        del variable
         return True
 
     def present_value(self, name: str):

@@ -234,7 +234,6 @@ class KerasInV1(v1.train.Optimizer):
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: KerasVariable, **kwargs: Any
     ):
-        del kwargs
         slot = self.get_slot(variable, slot_name)
         if slot is None:
             owner = versions.tf_variable(variable)

@@ -61,7 +61,6 @@ class StateInKeras:
     def _get_or_make_slot(
         self, var: Variable, val: Tensor, slot_name: str, op_name: str
     ) -> Variable:
-        del op_name
         return self._slot_in_keras(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
 
     def _get_or_make_slot_with_initializer(
@@ -73,7 +72,6 @@ class StateInKeras:
         slot_name: str,
         op_name: str,
     ) -> Variable:
-        del op_name
         shape = tf.TensorShape(shape)
         if isinstance(initializer, type):
             initializer = initializer()
@@ -86,7 +84,6 @@ class StateInKeras:
         return self._slot_in_keras(var, slot_name, shape, dtype, initial_value)
 
     def _zeros_slot(self, var: Variable, slot_name: str, op_name: str) -> Variable:
-        del op_name
         dtype = var.dtype.base_dtype
         zeros = functools.partial(tf.zeros, var.shape, dtype)
         return self._slot_in_keras(var, slot_name, var.shape, dtype, zeros)
@@ -94,13 +91,11 @@ class StateInKeras:
     def _create_non_slot_variable(
         self, initial_value: Any, name: str, colocate_with: Any
     ) -> Variable:
-        del colocate_with
         return self._driver.owner.get_or_create_shared(self._state_key, name, initial_value)
 
     def _get_non_slot_variable(
         self, name: str, graph: Optional[tf.Graph] = None
     ) -> Optional[Variable]:
-        del graph
         return _component(self._driver.owner.non_slots.get(self._state_key.shared(name)))
 
     def _non_slot_variables(self) -> List[Variable]:
