@@ -7,7 +7,7 @@ import io
 import itertools
 import pickle
 import re
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +39,7 @@ class CategoricalVocabulary:
         self._freq: Dict[Any, int] = {}
         self._freeze = False
 
-    def _set_categories(self, categories):
+    def _set_categories(self, categories: Iterable[Any]):
         categories = [self._unknown_token, *categories]
         self._mapping = {category: number for number, category in enumerate(categories)}
         if self._support_reverse:
@@ -187,7 +187,7 @@ class _Unpickler(pickle.Unpickler):
     Imports nothing: what else a pickle names is a pair of module and name, which cannot be called.
     """
 
-    def __init__(self, content):
+    def __init__(self, content: bytes):
         super().__init__(io.BytesIO(content), encoding="utf-8")  # for strings of Python 2
         # New for each file, because a pickle can change the attributes of whatever it names.
         names = "VocabularyProcessor", "CategoricalVocabulary"
@@ -199,7 +199,7 @@ class _Unpickler(pickle.Unpickler):
             _reconstructor=lambda cls, base, state: object.__new__(cls),
         )
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         return self.known.get(name) or (module, name)
 
 
@@ -215,7 +215,7 @@ _OF_VOCABULARY = {
 }
 
 
-def _fields(saved, types):
+def _fields(saved: Any, types: Mapping[str, type]) -> Dict[str, Any]:
     """Returns the attributes of a saved object whose names and types are given."""
     found = {name: vars(saved)[name] for name in types if name in vars(saved)}
     wrong = [name for name in found if not isinstance(found[name], types[name])]

@@ -8,7 +8,7 @@ import operator
 import os
 import struct
 import zlib
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -123,7 +123,7 @@ class DataSet:
         self._images, self._labels = self._images[order], self._labels[order]
 
 
-def _prepared(images, labels, dtype, reshape):
+def _prepared(images: np.ndarray, labels: np.ndarray, dtype: tf.DType, reshape: bool) -> np.ndarray:
     if len(images) != len(labels):
         raise ValueError(f"images.shape: {images.shape} labels.shape: {labels.shape}")
     if reshape:
@@ -186,7 +186,7 @@ def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
     return read_data_sets(train_dir)
 
 
-def _read(path, extract, *arguments):
+def _read(path: str, extract: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
     with tf.io.gfile.GFile(path, "rb") as file:
         return extract(file, *arguments)
 
@@ -207,7 +207,7 @@ def dense_to_one_hot(labels_dense: np.ndarray, num_classes: int) -> np.ndarray:
     return np.eye(num_classes)[labels_dense.ravel()]
 
 
-def _idx(file, magic, axes, title):
+def _idx(file: Any, magic: int, axes: int, title: str) -> np.ndarray:
     """Returns the array of a compressed idx file: magic number, length of each axis, bytes."""
     try:
         with gzip.GzipFile(fileobj=file) as stream:
