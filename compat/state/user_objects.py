@@ -1,16 +1,19 @@
 """Imports and calls objects that a user names on the command line as module:object."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 import traceback
+from typing import Any, Callable
 
 from legacy_opt.core.nearest_names import did_you_mean
 
 from .. import messages
 
 
-def load(name):
+def load(name: str) -> Any:
     """Imports an object, "package.module:object". The current folder is searched, too.
 
     The object may be nested, such as "Trainer.build".
@@ -34,13 +37,13 @@ def load(name):
     return item
 
 
-def made(name):
+def made(name: str) -> Any:
     """Returns the object called `name`; if it is callable, returns the result of a call."""
     item = load(name)
     return call(name, item) if callable(item) else item
 
 
-def call(name, function, *arguments):
+def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function that the user has named, or one that imports the user's module.
 
     Raises:

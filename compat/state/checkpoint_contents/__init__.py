@@ -7,10 +7,18 @@ they are recognised by the object graph.
 Modules that need TensorFlow are imported when they are first used.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..checkpoint_files.reader import Checkpoint
+    from .items import Contents
+
 __all__ = ["contents"]
 
 
-def contents(checkpoint):
+def contents(checkpoint: Checkpoint) -> Contents:
     """Returns the `items.Contents` of a `Checkpoint`; reads no tensor except the object graph."""
     from . import named, object_based
 

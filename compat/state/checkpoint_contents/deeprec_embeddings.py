@@ -3,7 +3,10 @@
 An EmbeddingVariable is a hash table in DeepRec, a fork of TensorFlow 1.15.
 """
 
+from __future__ import annotations
+
 import re
+from typing import Dict, Iterable, List
 
 _PIECE = re.compile(
     r"(?P<name>.+?)(?:/part_\d+)?-(?P<piece>keys|values|freqs|versions|keys_filtered|"
@@ -15,7 +18,7 @@ WHY = (
 )
 
 
-def embedding_variables(names):
+def embedding_variables(names: Iterable[str]) -> Dict[str, List[str]]:
     """Returns a dict from the name of each EmbeddingVariable to a list of its tensors' names."""
     tensors_by_variable = {}
     for name in names:

@@ -1,7 +1,10 @@
 """The recognised contents of a checkpoint: variables, slots, shared variables, the global step."""
 
-from typing import NamedTuple, Optional
+from __future__ import annotations
 
+from typing import Iterator, NamedTuple, Optional, Tuple
+
+from ..checkpoint_files.tensor_info import Shape
 from .stored import StoredTensor
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
@@ -31,7 +34,7 @@ class Item(NamedTuple):
 
     name: str
     dtype: str
-    shape: Optional[tuple]
+    shape: Optional[Shape]
     kind: str
     stored: StoredTensor
 
@@ -58,7 +61,7 @@ class Variable(NamedTuple):
     """A variable: its `Item` and a tuple of `SlotItem`."""
 
     item: Item
-    slots: tuple
+    slots: Tuple[SlotItem, ...]
 
 
 class Guess(NamedTuple):
@@ -92,13 +95,13 @@ class Contents(NamedTuple):
     """
 
     by_name: bool
-    variables: tuple
-    shared: tuple
+    variables: Tuple[Variable, ...]
+    shared: Tuple[Item, ...]
     step: Optional[Item]
-    other: tuple
-    optimizers: tuple
+    other: Tuple[Item, ...]
+    optimizers: Tuple[Guess, ...]
 
-    def items(self):
+    def items(self) -> Iterator[Item]:
         """Yields every `Item`."""
         for variable in self.variables:
             yield variable.item

@@ -1,8 +1,10 @@
 """Finds the variables of a model and the state of its OptimizerV2 in a file of Keras 2."""
 
+from __future__ import annotations
+
 import functools
 import zipfile
-from typing import Callable, Iterator, List, NamedTuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -10,9 +12,11 @@ from ... import file_endings
 from ..checkpoint_files import keras_files, paths
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.object_graph import SLOT_VARIABLES
-from ..checkpoint_files.reader import open_checkpoint
+from ..checkpoint_files.reader import Checkpoint, open_checkpoint
+from ..checkpoint_files.tensor_info import Infos
 
 STEP = "iter"
+Pair = Tuple[str, str]  # see `SavedByKeras2.keys`
 _WRITTEN_BY = (
     "Keras 2 writes it into a tf.train.Checkpoint(model=…, optimizer=…), a SavedModel, and the .h5 "
     "file of a whole model (model.save), but not into .keras files and files of weights."
@@ -35,19 +39,19 @@ class SavedByKeras2(NamedTuple):
     """
 
     path: str
-    keys: dict
-    infos: dict
+    keys: Dict[Pair, str]
+    infos: Infos
     optimizer: str
     kind: str
     read: Callable[[List[str]], Iterator[np.ndarray]]
 
     @property
-    def names(self):
+    def names(self) -> List[str]:
         """The names of the variables, in the order of the file."""
         return [name for name, slot in self.keys if not slot]
 
 
-def saved_state(path):
+def saved_state(path: str) -> SavedByKeras2:
     """Returns the `SavedByKeras2` of a file, without reading its data.
 
     Args:
@@ -63,7 +67,7 @@ def saved_state(path):
     return _in_h5(path)
 
 
-def _in_checkpoint(checkpoint):
+def _in_checkpoint(checkpoint: Checkpoint) -> SavedByKeras2:
     graph = checkpoint.object_graph
     if graph is None:
         raise CheckpointError(
@@ -85,14 +89,14 @@ def _in_checkpoint(checkpoint):
     for path in sorted(own, key=len, reverse=True):
         keys["", path.rpartition("/")[2]] = own[path]
 
-    def read(names):
+    def read(names: List[str]) -> Iterator[np.ndarray]:
         checkpoint.verify(names)
         return map(checkpoint.read, names)
 
     return SavedByKeras2(checkpoint.path, keys, checkpoint.tensors, optimizer.name, "name", read)
 
 
-def _in_h5(path):
+def _in_h5(path: str) -> SavedByKeras2:
     # Up to TensorFlow 2.10, files named .keras are HDF5 files.
     model = None if zipfile.is_zipfile(path) else keras_files.model_in_h5(path)
     if model is None or not model.state:

@@ -5,10 +5,14 @@ A Keras optimizer named Adam has the slot `x/Adam/m` for a variable `x`, and the
 have numbers: `Adam/iter_1` and `Adam/learning_rate_1`.
 """
 
+from __future__ import annotations
+
 import collections
 import re
+from typing import Collection, Counter, Dict, Iterable, List, Mapping, Set, Tuple
 
 from ..checkpoint_files.tensor_info import is_integer
+from .items import Item, Variable
 
 # Maps the sorted slot names of Keras' own optimizers, in Keras 2 and 3, to descriptions for users.
 BY_SLOTS = {
@@ -34,7 +38,7 @@ _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
 
 
-def optimizer_names(items):
+def optimizer_names(items: Mapping[str, Item]) -> Set[str]:
     """Returns a set of the names of the Keras optimizers in a dict from names to `Item`."""
     steps = [
         _STEP.match(name).group(1)
@@ -44,12 +48,12 @@ def optimizer_names(items):
     return {name for name in steps if name + "/learning_rate" in items or _has_slots(name, items)}
 
 
-def _has_slots(name, items):
+def _has_slots(name: str, items: Mapping[str, Item]) -> bool:
     middle = f"/{name}/"
     return any(middle in each and each.split(middle)[0] in items for each in items)
 
 
-def shared_scalars(items, optimizers):
+def shared_scalars(items: Mapping[str, Item], optimizers: Collection[str]) -> List[Item]:
     """Returns the `Item` objects of the scalars of `optimizer_names` that are not slots."""
     return [
         item
@@ -62,7 +66,9 @@ def shared_scalars(items, optimizers):
     ]
 
 
-def recognise(variables, optimizers):
+def recognise(
+    variables: Iterable[Variable], optimizers: Collection[str]
+) -> Tuple[Counter[Tuple[str, str, str]], Dict[str, str]]:
     """Finds the classes of Keras optimizers (see `optimizer_names`), and their slots' roles.
 
     Returns:
@@ -85,7 +91,7 @@ def recognise(variables, optimizers):
     return counts, roles
 
 
-def _label(name, roles_of_variables):
+def _label(name: str, roles_of_variables: Collection[List[str]]) -> str:
     kinds = tuple(sorted({role for roles in roles_of_variables for role in roles}))
     description = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
     label = f"Keras' {description} in a TF1 graph (to_v1)"

@@ -6,11 +6,25 @@ partitioned variable may be saved in parts: `x/part_0` and `x/part_1`. DeepRec's
 a hash table, is saved as `x-keys`, `x-values` etc.
 """
 
+from __future__ import annotations
+
 import collections
 import itertools
 import re
+from typing import (
+    Collection,
+    DefaultDict,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+)
 
-from ..checkpoint_files.tensor_info import is_integer
+from ..checkpoint_files.tensor_info import Infos, is_integer
 from . import deeprec_embeddings, keras_names, partitions, slot_signatures
 from .items import (
     EMBEDDING_VARIABLE,
@@ -24,15 +38,16 @@ from .items import (
     SlotItem,
     Variable,
 )
-from .partitions import PART
-from .stored import COPIES, StoredTensor, joined_axis, joined_shape
+from .partitions import PART, Parts
+from .stored import COPIES, Axis, StoredTensor, joined_axis, joined_shape
 
+Owner = Tuple[str, str, str]  # of a slot: the variable, the scope and the suffix
 _NUMBER = re.compile(r"_\d+$")
 _POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
 _STEP_NAMES = ("global_step", "iter", "iteration")
 
 
-def named_contents(tensors):
+def named_contents(tensors: Infos) -> Contents:
     """Returns the `Contents` of a name-based checkpoint, a dict from names to `TensorInfo`."""
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
@@ -55,17 +70,17 @@ def named_contents(tensors):
     return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
 
 
-def item_of(name, tensors, key=None):
+def item_of(name: str, tensors: Infos, key: Optional[str] = None) -> Item:
     """Returns the `Item` of one tensor. `key` is its name in the checkpoint if it is not `name`."""
     stored = StoredTensor.of((name if key is None else key,), tensors)
     return _item(name, INCOMPLETE if stored.infos[0].missing else TENSOR, stored)
 
 
-def _item(name, kind, stored):
+def _item(name: str, kind: str, stored: StoredTensor) -> Item:
     return Item(name, stored.dtype, stored.shape, kind, stored)
 
 
-def _items(tensors):
+def _items(tensors: Infos) -> List[Item]:
     """Returns an `Item` for each tensor, or for several tensors that belong together."""
     items, remaining = [], dict(tensors)
     # A tensor belongs to the first item that is found for it. `list` ends the search in `remaining`
@@ -79,7 +94,7 @@ def _items(tensors):
     return items + [item_of(name, remaining) for name in sorted(remaining)]
 
 
-def _embeddings(tensors):
+def _embeddings(tensors: Infos) -> Iterator[Item]:
     """Yields an `Item` for each EmbeddingVariable, with the tensors of all its partitions."""
     wholes = collections.defaultdict(list)
     for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
@@ -91,7 +106,7 @@ def _embeddings(tensors):
         yield Item(name, values.dtype, (rows,) + values.shape[1:], EMBEDDING_VARIABLE, stored)
 
 
-def _mangled(tensors):
+def _mangled(tensors: Infos) -> Iterator[Item]:
     """Yields an `Item` for each slot with mangled names (see `partitions`)."""
     shapes = {name: info.shape for name, info in tensors.items()}
     slots = partitions.mangled_slots(tensors, shapes)
@@ -102,7 +117,7 @@ def _mangled(tensors):
         yield _item(f"{scope}{variable}/{slot}", PARTS, stored)
 
 
-def _in_parts(tensors):
+def _in_parts(tensors: Infos) -> Iterator[Item]:
     """Yields an `Item` for each variable and each slot that is saved in parts."""
     groups = partitions.parts(name for name, info in tensors.items() if not info.missing)
     axes = _partitioned(groups, tensors)
@@ -117,7 +132,7 @@ def _in_parts(tensors):
             yield _joined(before + after, parts, axis, tensors)
 
 
-def _partitioned(groups, tensors):
+def _partitioned(groups: Mapping[Tuple[str, str], Parts], tensors: Infos) -> Dict[str, int]:
     """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
     Variables that also exist as one tensor, and those whose parts do not fit, are left out.
@@ -130,25 +145,25 @@ def _partitioned(groups, tensors):
     return axes
 
 
-def _joined(name, parts, axis, tensors):
+def _joined(name: str, parts: Parts, axis: Axis, tensors: Infos) -> Item:
     """Returns the `Item` of parts, which are joined along an axis if this is possible."""
     shapes = [tensors[part].shape for part in parts.names]
     if set(shapes) == {()}:  # scalars are not divided: each part has a copy of the whole value
         axis = COPIES
-    elif axis is not None and joined_shape(shapes, axis) is None:
+    elif isinstance(axis, int) and joined_shape(shapes, axis) is None:
         axis = None
     kind = OF_EACH_PART if axis is None else PARTS
     return _item(name, kind, StoredTensor.of(parts.names, tensors, axis))
 
 
-def _name_at_end(names, path):
-    """Returns the longest end of a path that is in `names`, such as x for scope/x; or None."""
+def _name_at_end(names: Collection[str], path: str) -> str:
+    """Returns the longest end of a path that is in `names`, such as x for scope/x; or ""."""
     words = path.split("/")
     ends = ("/".join(words[start:]) for start in range(len(words)))
-    return next((end for end in ends if end in names), None)
+    return next((end for end in ends if end in names), "")
 
 
-def _step(items):
+def _step(items: Mapping[str, Item]) -> Optional[Item]:
     """Returns the `Item` of the global step, of several that in the fewest scopes; or None."""
     steps = [
         item
@@ -159,11 +174,11 @@ def _step(items):
     return min(steps, key=lambda item: (item.name.count("/"), item.name)) if steps else None
 
 
-def _is_power(item):
+def _is_power(item: Item) -> bool:
     return item.shape == () and bool(_POWER.match(item.name.split("/")[-1]))
 
 
-def _owners(items):
+def _owners(items: Mapping[str, Item]) -> Dict[str, Owner]:
     """Returns a dict from the name of each slot, scope/variable/suffix, to its three parts."""
     direct_owners = {}
     for name in items:
@@ -185,7 +200,7 @@ def _owners(items):
     return owners
 
 
-def _owner(tensor, name, items):
+def _owner(tensor: str, name: str, items: Mapping[str, Item]) -> Optional[Owner]:
     """Returns (variable, scope, suffix) if a tensor is a slot, or None.
 
     `name` is the tensor's name, with or without the number of a part.
@@ -203,7 +218,7 @@ def _owner(tensor, name, items):
     return None
 
 
-def _fits(tensor, suffix, owner, items):
+def _fits(tensor: str, suffix: str, owner: str, items: Mapping[str, Item]) -> bool:
     """Returns whether the shape and dtype of a tensor fit a slot of the variable `owner`."""
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
@@ -213,13 +228,15 @@ def _fits(tensor, suffix, owner, items):
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 
 
-def _sort_key(slot):
+def _sort_key(slot: SlotItem) -> Tuple[str, str, int, str]:
     number = _NUMBER.search(slot.suffix)
     family = slot_signatures.family(slot.suffix)
     return slot.scope, family, int(number.group(0)[1:]) if number else 0, slot.suffix
 
 
-def _families(variables, recognised):
+def _families(
+    variables: Iterable[Variable], recognised: Collection[str]
+) -> DefaultDict[Tuple[str, str], List[Tuple[Variable, List[SlotItem]]]]:
     """Groups slots, except those whose names are `recognised`.
 
     Returns:
@@ -236,7 +253,9 @@ def _families(variables, recognised):
     return families
 
 
-def _recognise_slots(variables, powers, keras_optimizers):
+def _recognise_slots(
+    variables: Iterable[Variable], powers: Set[str], keras_optimizers: Set[str]
+) -> Tuple[Tuple[Variable, ...], Tuple[Guess, ...]]:
     """Finds the optimizers that probably created the slots.
 
     Returns:

@@ -1,6 +1,11 @@
 """Recognises the tensors of an object-based checkpoint by its object graph."""
 
-from ..checkpoint_files.object_graph import NAMED_BY_NUMBER, NUMBERED
+from __future__ import annotations
+
+from typing import Sequence
+
+from ..checkpoint_files.object_graph import NAMED_BY_NUMBER, NUMBERED, ObjectGraph, SavedOptimizer
+from ..checkpoint_files.tensor_info import Infos
 from . import keras_names, slot_signatures
 from .items import Contents, Guess, SlotItem, Variable
 from .named import item_of
@@ -8,7 +13,7 @@ from .named import item_of
 STEP_NAMES = ("iter", "iteration", "_iterations")
 
 
-def contents(tensors, graph):
+def contents(tensors: Infos, graph: ObjectGraph) -> Contents:
     """Returns the `Contents` of an object-based checkpoint, a dict from keys to `TensorInfo`."""
     slots = {}
     for optimizer in graph.optimizers:
@@ -36,12 +41,12 @@ def contents(tensors, graph):
     return result._replace(other=tuple(other))
 
 
-def local_name(path):
+def local_name(path: str) -> str:
     """Returns the part of a path after the last "/"."""
     return path.rsplit("/", 1)[-1]
 
 
-def is_keras_own(optimizer):
+def is_keras_own(optimizer: SavedOptimizer) -> bool:
     """Returns whether an optimizer is Keras' own, not a v1 optimizer and not made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
@@ -50,7 +55,7 @@ def is_keras_own(optimizer):
     return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
 
 
-def _guess(optimizer, tensors, graph):
+def _guess(optimizer: SavedOptimizer, tensors: Infos, graph: ObjectGraph) -> Guess:
     names = tuple(sorted({name for _, name in optimizer.slots}))
     trained = {variable for variable, _ in optimizer.slots}
     if is_keras_own(optimizer):
@@ -62,7 +67,9 @@ def _guess(optimizer, tensors, graph):
     return Guess(label, ", ".join(names) or "none", optimizer.path, len(trained))
 
 
-def _like(optimizer, names, tensors, graph):
+def _like(
+    optimizer: SavedOptimizer, names: Sequence[str], tensors: Infos, graph: ObjectGraph
+) -> str:
     if not names:
         return "without slots, like GradientDescent"
     powers = {local_name(name).replace("shared_", "") for name in optimizer.variables}

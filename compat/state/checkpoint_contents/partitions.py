@@ -13,11 +13,25 @@ the parts are saved as tensors with different names, not as slices of one tensor
 tensors has the shape of the whole slot, but contains only the slice of one part.
 """
 
+from __future__ import annotations
+
 import collections
 import re
-from typing import NamedTuple, Tuple
+from typing import (
+    Collection,
+    DefaultDict,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Match,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from ... import arrays
+from ..checkpoint_files.tensor_info import Infos, Shape
 from .stored import SLICES, StoredTensor
 
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
@@ -38,7 +52,7 @@ class Parts(NamedTuple):
     have_ranges: bool
 
 
-def parts(names):
+def parts(names: Iterable[str]) -> Dict[Tuple[str, str], Parts]:
     """Returns a dict from (words before the number or range, words after it) to `Parts`.
 
     For example, the key of x/part_0/Adam and x/part_1/Adam is ("x", "/Adam").
@@ -50,20 +64,24 @@ def parts(names):
     return {key: _in_order(group) for key, group in groups.items()}
 
 
-def _in_order(matches):
+def _in_order(matches: List[Match[str]]) -> Parts:
     matches = sorted(matches, key=lambda match: int(match.group(1) or match.group(2)))
     numbers = [match.group(1) and int(match.group(1)) for match in matches]
     names = tuple(match.string for match in matches)
     return Parts(names, numbers == list(range(len(numbers))), None in numbers)
 
 
-def names_of_parts(groups, variable, rest):
+def names_of_parts(
+    groups: Mapping[Tuple[str, str], Parts], variable: str, rest: str
+) -> Tuple[str, ...]:
     """Returns the names of the parts of a variable or slot; () if the `parts` have none."""
     found = groups.get((variable, rest))
     return found.names if found and (found.are_numbered or found.have_ranges) else ()
 
 
-def mangled_slots(tensors, shapes):
+def mangled_slots(
+    tensors: Infos, shapes: Mapping[str, Shape]
+) -> Dict[Tuple[str, str], StoredTensor]:
     """Finds the slots with mangled names of variables, for a dict from their names to shapes.
 
     Returns:
@@ -75,7 +93,9 @@ def mangled_slots(tensors, shapes):
     return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}
 
 
-def mangled_names(tensors, variables):
+def mangled_names(
+    tensors: Collection[str], variables: Collection[str]
+) -> DefaultDict[Tuple[str, str], List[str]]:
     """Returns a dict from (variable, slot) to the names that may be mangled names of the slot."""
     names = collections.defaultdict(list)
     for name in sorted(tensors):
@@ -88,7 +108,7 @@ def mangled_names(tensors, variables):
     return names
 
 
-def _match_end(name, variable):
+def _match_end(name: str, variable: str) -> Optional[Match[str]]:
     """Matches the end of a name after the variable; None if it is no mangled name of a slot."""
     match = _END.match(name[len(variable) + 1 :])
     if not match:
@@ -97,7 +117,7 @@ def _match_end(name, variable):
     return match if part.endswith(cut) or cut.endswith(part) else None
 
 
-def _is_slot(stored, shape_of_variable):
+def _is_slot(stored: StoredTensor, shape_of_variable: Shape) -> bool:
     """Returns whether a slot has all of its slices; a single tensor also needs a usual shape."""
     saved = sum(arrays.count(shape) for shape, _ in stored.parts)
     is_usual = stored.shape in (shape_of_variable, shape_of_variable[:1])
@@ -105,7 +125,7 @@ def _is_slot(stored, shape_of_variable):
     return (is_usual or is_sliced) and saved == stored.numbers
 
 
-def scope_of(slot, variable, names):
+def scope_of(slot: StoredTensor, variable: str, names: Iterable[str]) -> str:
     """Returns the scope of a slot with mangled names, such as "OptimizeLoss/"; "" if unknown.
 
     Mangled names lack some or all characters of the scope. Therefore this function searches the

@@ -4,10 +4,12 @@ A slot's role is its name in the optimizer, such as "m". An optimizer's signatur
 and the forms (shapes and dtypes) of its slots.
 """
 
+from __future__ import annotations
+
 import collections
 import itertools
 import re
-from typing import NamedTuple
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
 from legacy_opt import recorded
 from legacy_opt.core.count_layout import CountLayout
@@ -15,11 +17,13 @@ from legacy_opt.recorded import records
 from legacy_opt.recorded.records import ELEMENT, MATRIX_COLUMN, MATRIX_ROW
 
 from ...plain_text import counted
-from ..checkpoint_files.tensor_info import is_integer
+from ..checkpoint_files.tensor_info import TensorInfo, is_integer
+from .items import Item
 
 # A form describes the shape and dtype of a slot: a layout of recorded rules, or one of these. A
 # slot may have several forms: the counts of a vector are of both kinds of `CountLayout`.
 ANY, DIAGONAL, MATRIX = "any", "diagonal of axis %d of %d", "matrix of axis %d of %d"
+_Tensor = Union[Item, TensorInfo]
 _NUMBER = re.compile(r"_\d+$")
 _BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
 _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
@@ -38,12 +42,12 @@ class Signature(NamedTuple):
 
     label: str
     name: str
-    roles: tuple
-    layout: tuple
+    roles: Tuple[str, ...]
+    layout: Tuple[str, ...]
     powers: int = 0
 
 
-def _shampoos(ranks):
+def _shampoos(ranks: Iterable[int]) -> Iterator[Signature]:
     """Yields the signatures of Shampoo for variables of these ranks.
 
     Each axis has a slot for a matrix, or for the matrix's diagonal if the axis is long. If Shampoo
@@ -71,9 +75,9 @@ _LABELS = {
 }
 
 
-def _of_records():
+def _of_records() -> Iterator[Signature]:
     """Yields the signatures of recorded optimizers, those whose slots have their own name first."""
-    found = []
+    found: List[Tuple[str, str, Any]] = []
     for record in map(recorded.load, recorded.catalogue()):
         label = record.optimizer.replace("Optimizer", "")
         for slots in (group.slots for group in record.groups if group.slots):
@@ -92,7 +96,7 @@ def _of_records():
             yield Signature(label, label, *kind)
 
 
-def family(suffix):
+def family(suffix: str) -> str:
     """Returns the optimizer's name in the suffix of a slot's name ("Adam" for "Adam_1")."""
     return _BERT.get(suffix) or _NUMBER.sub("", suffix)
 
@@ -114,7 +118,7 @@ _SIGNATURES = (
 _NAMES = {signature.name for signature in _SIGNATURES}
 
 
-def _first_of_each_kind(signatures):
+def _first_of_each_kind(signatures: Iterable[Signature]) -> Tuple[Signature, ...]:
     first = {}
     for each in signatures:
         first.setdefault((each.roles, each.layout, each.powers), each)
@@ -130,17 +134,17 @@ _FOR_UNKNOWN_NAMES = _first_of_each_kind(
 )
 
 
-def is_known(suffix):
+def is_known(suffix: str) -> bool:
     """Returns whether the slots of a known optimizer have this suffix."""
     return family(suffix) in _NAMES
 
 
-def layout(variable, slots):
+def layout(variable: _Tensor, slots: Iterable[_Tensor]) -> List[Set[str]]:
     """Returns a list of sets: the forms of each slot of a variable, such as ELEMENT."""
     return [_forms(variable, slot) for slot in slots]
 
 
-def _forms(variable, slot):
+def _forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
     whole = variable.shape
     if is_integer(slot.dtype):
         shapes = CountLayout.shapes(whole)
@@ -156,7 +160,9 @@ def _forms(variable, slot):
     return {ANY, *(form for form, shape in shapes.items() if shape == slot.shape)}
 
 
-def recognise(name, layouts, powers):
+def recognise(
+    name: str, layouts: Sequence[List[Set[str]]], powers: Set[str]
+) -> List[Tuple[str, Tuple[str, ...]]]:
     """Guesses each variable's optimizer from its slots.
 
     Args:
@@ -173,7 +179,7 @@ def recognise(name, layouts, powers):
     if is_known_name:
         candidates = [each for each in _SIGNATURES if each.name == name]
     candidates = [signature for signature in candidates if _POWERS[signature.powers] <= powers]
-    guesses = [
+    guesses: List[Tuple[str, Tuple[str, ...]]] = [
         (f"unknown, with {counted(len(slots), 'slot')} per variable", ()) for slots in layouts
     ]
     unrecognised = set(range(len(layouts)))
@@ -195,7 +201,7 @@ def recognise(name, layouts, powers):
         unrecognised -= fits[best]
 
 
-def recognise_roles(layouts, powers):
+def recognise_roles(layouts: Iterable[Mapping[str, Set[str]]], powers: Set[str]) -> str:
     """Returns the label of the optimizer in an object-based checkpoint, which contains the roles.
 
     Args:
@@ -216,12 +222,12 @@ def recognise_roles(layouts, powers):
     return f"like {max(fitting, key=lambda signature: signature.powers).label}"
 
 
-def _fits_roles(signature, slots):
+def _fits_roles(signature: Signature, slots: Mapping[str, Set[str]]) -> bool:
     roles = signature.roles
     return set(slots) == set(roles) and _fits(signature, [slots[role] for role in roles], True)
 
 
-def _fits(signature, slots, is_known_name):
+def _fits(signature: Signature, slots: Sequence[Set[str]], is_known_name: bool) -> bool:
     wanted = signature.layout
     if not wanted:
         return True
@@ -230,7 +236,9 @@ def _fits(signature, slots, is_known_name):
     return all(form in forms for form, forms in zip(wanted * 2, slots))
 
 
-def _label_and_roles(signatures, count, is_known_name):
+def _label_and_roles(
+    signatures: Sequence[Signature], count: int, is_known_name: bool
+) -> Tuple[str, Tuple[str, ...]]:
     signatures = [each for each in signatures if len(each.layout) == count] or signatures
     label = " or ".join(dict.fromkeys(signature.label for signature in signatures))
     # If several signatures fit, the slots' roles are known only if all these signatures have the

@@ -1,12 +1,28 @@
 """A variable or slot as a checkpoint stores it: as one tensor, or in parts under several names."""
 
-from typing import NamedTuple, Tuple, Union
+from __future__ import annotations
+
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterable,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
 from ... import arrays
 from ...arrays import slices
-from ..checkpoint_files.tensor_info import TensorInfo
+from ..checkpoint_files.tensor_info import Infos, Part, Shape, TensorInfo
+
+if TYPE_CHECKING:  # they need TensorFlow, and this module does not
+    from ..checkpoint_files.reader import Checkpoint
+    from ..checkpoint_files.writer import CheckpointWriter
 
 COPIES, SLICES = "copies", "slices"
 Axis = Union[str, int, None]
@@ -31,17 +47,17 @@ class StoredTensor(NamedTuple):
     axis: Axis = COPIES
 
     @classmethod
-    def of(cls, names, tensors, axis: Axis = COPIES):
+    def of(cls, names: Iterable[str], tensors: Infos, axis: Axis = COPIES) -> StoredTensor:
         """Returns the `StoredTensor` of some names of a dict from names to `TensorInfo`."""
         return cls(tuple(names), tuple(tensors[name] for name in names), axis)
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         """The name of the dtype of the first tensor."""
         return self.infos[0].dtype
 
     @property
-    def shape(self):
+    def shape(self) -> Any:
         """The shape of the value. If `axis` is None, the shape of each tensor, or None."""
         shapes = [info.shape for info in self.infos]
         if isinstance(self.axis, int):
@@ -49,7 +65,7 @@ class StoredTensor(NamedTuple):
         return shapes[0] if len(set(shapes)) == 1 else None
 
     @property
-    def parts(self):
+    def parts(self) -> Tuple[Part, ...]:
         """The saved parts of the value, as pairs (shape, offset in the value).
 
         () if the value is saved whole. In V1 format, one tensor may have parts that are unknown.
@@ -58,7 +74,7 @@ class StoredTensor(NamedTuple):
             return ()
         return tuple(part for _, part in self._places())
 
-    def in_shape(self, shape):
+    def in_shape(self, shape: Shape) -> Optional[StoredTensor]:
         """Returns these tensors with the axis along which they form this shape; None if none does.
 
         Tensors of this shape are copies, unless they contain slices.
@@ -70,22 +86,22 @@ class StoredTensor(NamedTuple):
         return None if axis is None or self.axis == SLICES else self._replace(axis=axis)
 
     @property
-    def numbers(self):
+    def numbers(self) -> int:
         """The number of saved elements."""
         return sum(arrays.count(info.shape) for info in self._counted)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """The number of bytes of the saved elements; strings and unknown dtypes count as 0."""
         return sum(
             info.nbytes for info in self._counted if info.is_readable and info.dtype != "string"
         )
 
     @property
-    def _counted(self):
+    def _counted(self) -> Tuple[TensorInfo, ...]:
         return self.infos[:1] if self.axis == SLICES else self.infos
 
-    def _places(self):
+    def _places(self) -> Iterator[Tuple[str, Part]]:
         """Yields a pair (name of a tensor, part of the value that it contains) for each part."""
         begin = 0
         for name, info in zip(self.names, self.infos):
@@ -99,14 +115,14 @@ class StoredTensor(NamedTuple):
             for part in parts:
                 yield name, part
 
-    def verify(self, checkpoint):
+    def verify(self, checkpoint: Checkpoint) -> None:
         """Raises the errors of `read`. Reads the value only if success depends on the value."""
         if isinstance(self.axis, int) or len(self.names) == 1:
             checkpoint.verify(self.names)
         else:  # copies may differ; `Checkpoint.verify` cannot check tensors that lack slices
             self.read(checkpoint)
 
-    def read(self, checkpoint):
+    def read(self, checkpoint: Any) -> np.ndarray:
         """Reads the value.
 
         Raises:
@@ -126,7 +142,7 @@ class StoredTensor(NamedTuple):
             raise ValueError("the parts have different values, but one value is needed for all")
         return values[0]
 
-    def split(self, value):
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
         """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each part.
 
         This is the inverse of `read`. Slices of a tensor remain slices.
@@ -139,7 +155,7 @@ class StoredTensor(NamedTuple):
             part = None if isinstance(self.axis, int) else (value.shape, offset)
             yield name, value[slices(shape, offset)], part
 
-    def copy(self, target, checkpoint, writer):
+    def copy(self, target: str, checkpoint: Checkpoint, writer: CheckpointWriter) -> None:
         """Copies the tensors to one tensor named `target`, without reading all of them at once."""
         offsets = {name: offset for name, (_, offset) in self._places()}
         is_one_of_several = isinstance(self.axis, int) and len(self.names) > 1
@@ -148,12 +164,12 @@ class StoredTensor(NamedTuple):
             writer.copy(target, checkpoint, name, part)
 
 
-def new_tensor(name, dtype, shape, parts=()):
+def new_tensor(name: str, dtype: str, shape: Shape, parts: Tuple[Part, ...] = ()) -> StoredTensor:
     """Returns the `StoredTensor` of one tensor that is not in a checkpoint yet."""
     return StoredTensor((name,), (TensorInfo(dtype, shape, 0, parts),))
 
 
-def joined_shape(shapes, axis):
+def joined_shape(shapes: Sequence[Shape], axis: int) -> Optional[Shape]:
     """Returns the shape of parts joined along an axis; None if they cannot be joined."""
     rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
     if len(rest) > 1 or any(len(shape) <= axis for shape in shapes):
@@ -162,7 +178,7 @@ def joined_shape(shapes, axis):
     return first[:axis] + (size,) + first[axis + 1 :]
 
 
-def joined_axis(shapes, whole=None):
+def joined_axis(shapes: Sequence[Shape], whole: Optional[Shape] = None) -> Optional[int]:
     """Returns the first axis along which parts can be joined (to the shape `whole`), or None."""
     for axis in range(len(shapes[0])):
         joined = joined_shape(shapes, axis)

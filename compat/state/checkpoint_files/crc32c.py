@@ -8,6 +8,10 @@ bits further on. In this way, XORs of long arrays shorten the message to 6777 n 
 of the short message is computed byte by byte with a table.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable, List
+
 import numpy as np
 
 _DEGREE, _EXPONENTS = 6777, (484, 100, 0)
@@ -20,7 +24,7 @@ CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 _START = bytes.fromhex("54641f64")  # its remainder is CRC-32C's initial value, 0xFFFFFFFF
 
 
-def _table():
+def _table() -> List[int]:
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = values >> 1 ^ (values & 1) * np.uint32(0x82F63B78)
@@ -30,7 +34,7 @@ def _table():
 _TABLE = _table()
 
 
-def masked_crc32c(chunks):
+def masked_crc32c(chunks: Iterable[bytes]) -> int:
     """Returns the checksum of data, an iterable of bytes, masked as in checkpoints."""
     data = bytearray(_START)
     for chunk in chunks:
@@ -42,7 +46,7 @@ def masked_crc32c(chunks):
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _shortened(data, dtype, unit):
+def _shortened(data: bytearray, dtype: Any, unit: int) -> bytearray:
     """Returns a bytearray that has the same remainder as `data`.
 
     The result is at most a few bytes longer than `_DEGREE * unit` elements of the dtype.

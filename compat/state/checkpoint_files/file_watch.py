@@ -1,11 +1,14 @@
 """Detects files that are replaced, overwritten or deleted while they are read."""
 
+from __future__ import annotations
+
 import os
+from typing import Iterable, Optional, Tuple
 
 import tensorflow as tf
 
 
-def stamp(path):
+def stamp(path: str) -> Optional[Tuple[int, int, Optional[int]]]:
     """Returns a file's size, modification time and inode; None if the file does not exist."""
     try:
         if "://" in path:
@@ -20,10 +23,10 @@ def stamp(path):
 class Watch:
     """Compares files with their `stamp` when this object was created."""
 
-    def __init__(self, paths):
+    def __init__(self, paths: Iterable[str]) -> None:
         self.stamps = {path: stamp(path) for path in paths}
 
-    def changes(self):
+    def changes(self) -> Optional[str]:
         """Returns a sentence about the first file that has changed; None if no file has changed."""
         for path, before in self.stamps.items():
             now = stamp(path)

@@ -8,15 +8,26 @@ The index is a sorted table in the file format of LevelDB. Neither TensorFlow no
 needed.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import NamedTuple
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from ... import arrays
 from ...file_endings import INDEX
 from .crc32c import masked_crc32c
 from .errors import AGAIN, CheckpointError
-from .tensor_info import TensorInfo
-from .wire_format import WireError, fields, messages, number, varint
+from .tensor_info import Part, Shape, TensorInfo
+from .wire_format import Fields, WireError, fields, messages, number, varint
 
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -42,9 +53,9 @@ class Entry(NamedTuple):
     """
 
     dtype: int
-    shape: tuple
+    shape: Shape
     nbytes: int
-    parts: tuple
+    parts: Tuple[Part, ...]
 
 
 class StoredBytes(NamedTuple):
@@ -76,16 +87,21 @@ class Index(NamedTuple):
         smaller, it is incomplete.
     """
 
-    entries: dict
-    stored: dict
-    data_bytes: tuple
+    entries: Dict[str, Entry]
+    stored: Dict[str, List[StoredBytes]]
+    data_bytes: Tuple[int, ...]
 
-    def data_files(self, prefix):
+    def data_files(self, prefix: str) -> List[str]:
         """Returns the paths of the data files of the checkpoint with this prefix."""
         count = len(self.data_bytes)
         return [f"{prefix}.data-{shard:05d}-of-{count:05d}" for shard in range(count)]
 
-    def tensors(self, prefix, size_of, dtype_of):
+    def tensors(
+        self,
+        prefix: str,
+        size_of: Callable[[str], Optional[int]],
+        dtype_of: Callable[[int], Tuple[str, int]],
+    ) -> Dict[str, TensorInfo]:
         """Returns a dict from names to `TensorInfo`, after checks that all fits the data files.
 
         Args:
@@ -119,7 +135,7 @@ class Index(NamedTuple):
             tensors[name] = TensorInfo(dtype, shape, arrays.count(shape) * width or nbytes, parts)
         return tensors
 
-    def _problem(self, name, width):
+    def _problem(self, name: str, width: int) -> str:
         """Returns how a tensor does not fit its data; "" if it fits.
 
         Without this check, TensorFlow would allocate memory for a corrupt shape.
@@ -142,12 +158,12 @@ class Index(NamedTuple):
         return f"{name!r} of the shape {list(shape)} does not fit its data"
 
 
-def is_table(content):
+def is_table(content: bytes) -> bool:
     """Returns whether a file, or only its last bytes, ends with the magic number of a table."""
     return content[-len(_MAGIC) :] == _MAGIC
 
 
-def parse_index(content):
+def parse_index(content: bytes) -> Index:
     """Returns the Index in the bytes of an index file.
 
     Raises:
@@ -159,7 +175,7 @@ def parse_index(content):
         raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
 
-def _as_index(records):
+def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
     shards, entries, data_bytes, places, keys = 0, {}, {}, {}, {}
     for key, value in records:
         entry = fields(value)
@@ -188,13 +204,13 @@ def _as_index(records):
     return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
 
 
-def _extents(part):
+def _extents(part: Fields) -> List[Tuple[int, int]]:
     """Returns a pair (start, length) for each axis of a part; -1 is the length of a whole axis."""
     extents = messages(part, _EXTENT)
     return [(number(each, _START), number(each, _LENGTH, -1)) for each in extents]
 
 
-def _as_part(full_shape, extents):
+def _as_part(full_shape: Shape, extents: List[Tuple[int, int]]) -> Part:
     """Returns the shape of a part, and the part's offset in the tensor."""
     lengths = tuple(
         size if length == -1 else length for (_, length), size in zip(extents, full_shape)
@@ -202,7 +218,7 @@ def _as_part(full_shape, extents):
     return lengths, tuple(start for start, _ in extents)
 
 
-def _is_inside(part, shape):
+def _is_inside(part: Part, shape: Shape) -> bool:
     """Returns whether a part (shape, offset) is inside a tensor of a shape."""
     lengths, offset = part
     return len(lengths) == len(offset) == len(shape) and all(
@@ -211,7 +227,7 @@ def _is_inside(part, shape):
     )
 
 
-def _part_key(name, extents):
+def _part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
     """Returns the key of a part: the name with escaped NULs, the rank, and the extents."""
     rank = len(extents)
     numbers = b"".join(_ordered(each) for extent in extents for each in extent)
@@ -219,7 +235,7 @@ def _part_key(name, extents):
     return _PART_KEY + name + (bytes([1, rank]) if rank else b"\0") + numbers
 
 
-def _ordered(value):
+def _ordered(value: int) -> bytes:
     """Encodes an integer of at least -1, so that the order of the bytes is that of the integers.
 
     The first bits, up to a zero, are as many ones as there are bytes.
@@ -230,7 +246,7 @@ def _ordered(value):
     return (((1 << length) - 1) << 7 * length | value).to_bytes(length, "big")
 
 
-def _records(content):
+def _records(content: bytes) -> Iterator[Tuple[bytes, bytes]]:
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
         raise ValueError("this is not a table, or its end is missing")
@@ -240,13 +256,13 @@ def _records(content):
         yield from _block_records(content, _block_handle(value, 0)[0])
 
 
-def _block_handle(content, position):
+def _block_handle(content: bytes, position: int) -> Tuple[Tuple[int, int], int]:
     offset, position = varint(content, position)
     size, position = varint(content, position)
     return (offset, size), position
 
 
-def _block_records(content, handle):
+def _block_records(content: bytes, handle: Tuple[int, int]) -> Iterator[Tuple[bytes, bytes]]:
     offset, size = handle
     block = content[offset : offset + size]
     if len(content) < offset + size + _BLOCK_TRAILER_BYTES or content[offset + size] != 0:

@@ -4,12 +4,14 @@ A small file may need a lot of memory for two reasons: a zip archive is compress
 zeros for a dataset that was never written.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json
 import os
 import zipfile
-from typing import NamedTuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +30,7 @@ _LAYERS_IN_H5, _NO_LAYER_IN_H5 = "model_weights", "top_level_model_weights"
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
-def check_size(path, model):
+def check_size(path: str, model: Any) -> None:
     """Raises a CheckpointError for a file that would take far more memory than the model needs.
 
     If it is not a Keras file, zipfile or h5py raise their own errors.
@@ -41,7 +43,7 @@ def check_size(path, model):
             _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
     sizes = []
 
-    def add(_, item):
+    def add(_: str, item: Any) -> None:
         if getattr(item, "shape", None) is not None:  # a group has no shape
             sizes.append(_nbytes(item.shape, item.dtype))
 
@@ -50,7 +52,7 @@ def check_size(path, model):
     _check(path, sum(sizes), needed, limit)
 
 
-def _check(path, content_size, weights_size, limit):
+def _check(path: str, content_size: int, weights_size: int, limit: int) -> None:
     if content_size > limit:
         raise CheckpointError(
             f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(content_size)} "
@@ -59,12 +61,12 @@ def _check(path, content_size, weights_size, limit):
         )
 
 
-def _nbytes(shape, dtype):
+def _nbytes(shape: Any, dtype: Any) -> int:
     width = dtype.itemsize if isinstance(dtype, np.dtype) else tf.as_dtype(dtype).size
     return arrays.count(tf.TensorShape(shape).as_list()) * width
 
 
-def _opened(path):
+def _opened(path: str) -> Any:
     """Opens a Keras file with h5py. For a .keras archive, opens the HDF5 file in the archive."""
     import h5py
 
@@ -74,11 +76,11 @@ def _opened(path):
         return h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r")
 
 
-def holds_optimizer(path):
+def holds_optimizer(path: str) -> bool:
     """Returns whether a Keras file contains the variables of an optimizer."""
     import h5py
 
-    def is_dataset(_, item):
+    def is_dataset(_: str, item: Any) -> Optional[bool]:
         return isinstance(item, h5py.Dataset) or None  # None continues the visit
 
     with _opened(path) as content:
@@ -86,7 +88,7 @@ def holds_optimizer(path):
         return any(isinstance(each, h5py.Group) and each.visititems(is_dataset) for each in groups)
 
 
-def state_in_h5(path):
+def state_in_h5(path: str) -> Optional[List[np.ndarray]]:
     """Returns the optimizer's arrays in the .h5 file of a whole model; None if there are none."""
     import h5py
 
@@ -99,7 +101,7 @@ def state_in_h5(path):
         return [np.array(group[name]) for name in _listed(group, "weight_names")]
 
 
-def _listed(group, attribute):
+def _listed(group: Any, attribute: str) -> List[str]:
     """Returns a list of names. Keras splits a long list into attributes name0, name1 and so on."""
     chunks = [key for key in group.attrs if key.startswith(attribute)]
     chunks.sort(key=lambda key: int(key[len(attribute) :] or 0))
@@ -117,13 +119,13 @@ class ModelInH5(NamedTuple):
       optimizer: the class of the optimizer; "" if the file does not say it.
     """
 
-    weights: dict
-    state: dict
-    infos: dict
+    weights: Dict[str, str]
+    state: Dict[str, str]
+    infos: Dict[str, TensorInfo]
     optimizer: str
 
 
-def model_in_h5(path):
+def model_in_h5(path: str) -> ModelInH5:
     """Returns a ModelInH5. Its dicts are empty for another HDF5 file.
 
     Raises:
@@ -148,14 +150,14 @@ def model_in_h5(path):
         return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
 
 
-def read_h5(path, keys):
+def read_h5(path: str, keys: Iterable[str]) -> Iterator[np.ndarray]:
     """Returns an iterator of the arrays of datasets. Damaged data raise a CheckpointError."""
     with _h5(path) as content:
         return iter([np.array(content[key]) for key in keys])
 
 
 @contextlib.contextmanager
-def _h5(path):
+def _h5(path: str) -> Iterator[Any]:
     import h5py
 
     try:
@@ -165,13 +167,13 @@ def _h5(path):
         raise CheckpointError(f"{path!r} is damaged, or not an HDF5 file: {error}") from error
 
 
-def _datasets(group):
+def _datasets(group: Any) -> Dict[str, str]:
     """Returns a dict from the names of weights, without ":0", to names of datasets."""
     names = _listed(group, "weight_names")
     return {name.rpartition(":")[0] or name: f"{group.name}/{name}" for name in names}
 
 
-def _class_in(configuration):
+def _class_in(configuration: Any) -> str:
     """Returns the class name in the configuration of an optimizer, or of one that it wraps."""
     if not configuration:
         return ""

@@ -22,9 +22,11 @@ ways. In this list, a bridged optimizer is a Keras optimizer that `to_keras` mad
   If no rule fits, the slot stays unassigned.
 """
 
+from __future__ import annotations
+
 import collections
 import re
-from typing import NamedTuple, Optional
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Tuple
 
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -53,9 +55,9 @@ class SavedOptimizer(NamedTuple):
 
     path: str
     kind: str
-    slots: dict
-    variables: dict
-    unassigned: dict
+    slots: Dict[Tuple[str, str], str]
+    variables: Dict[str, str]
+    unassigned: Dict[str, str]
     name: str = ""
 
 
@@ -71,13 +73,13 @@ class ObjectGraph(NamedTuple):
       python_states: a dict from the paths of Python objects saved as strings to checkpoint keys.
     """
 
-    variables: dict
-    optimizers: tuple
+    variables: Dict[str, str]
+    optimizers: Tuple[SavedOptimizer, ...]
     save_counter: Optional[str]
-    python_states: dict
+    python_states: Dict[str, str]
 
     @property
-    def optimizer(self):
+    def optimizer(self) -> Optional[SavedOptimizer]:
         """The only optimizer; None if the checkpoint has no optimizer.
 
         Raises:
@@ -89,7 +91,7 @@ class ObjectGraph(NamedTuple):
         return self.optimizers[0] if self.optimizers else None
 
 
-def parse_object_graph(serialized):
+def parse_object_graph(serialized: bytes) -> ObjectGraph:
     """Returns the ObjectGraph in the bytes of the tensor `OBJECT_GRAPH`.
 
     Raises:
@@ -105,7 +107,7 @@ def parse_object_graph(serialized):
 class _SavedObject:
     """A node of the graph: its children, slots and keys, and its full name if it is a variable."""
 
-    def __init__(self, proto):
+    def __init__(self, proto: Any) -> None:
         self.children = {child.local_name: child.node_id for child in proto.children}
         self.slots = [
             (slot.original_variable_node_id, slot.slot_name, slot.slot_variable_node_id)
@@ -115,12 +117,12 @@ class _SavedObject:
         self.full_name = "".join(each.full_name for each in proto.attributes if each.name == _VALUE)
 
     @property
-    def key(self):
+    def key(self) -> Optional[str]:
         """The checkpoint key of a variable; None for other objects."""
         return self.keys.get(_VALUE)
 
     @property
-    def numbered(self):
+    def numbered(self) -> List[int]:
         """The node numbers of a list's items, in the order of the list."""
         numbers = sorted(int(name) for name in self.children if name.isdigit())
         return [self.children[str(number)] for number in numbers]
@@ -129,7 +131,7 @@ class _SavedObject:
 class _GraphParser:
     """Finds the optimizers in a graph, and separates their variables from all other variables."""
 
-    def __init__(self, proto):
+    def __init__(self, proto: Any) -> None:
         self._nodes = [_SavedObject(node) for node in proto.nodes]
         self._paths = self._paths_from(0)
         kinds = {number: self._kind(number) for number in range(len(self._nodes))}
@@ -145,7 +147,7 @@ class _GraphParser:
         self._model_variables.discard(self._counter)
         self._names = self._unique_names()
 
-    def parsed(self):
+    def parsed(self) -> ObjectGraph:
         nodes = self._nodes
         nested = {
             each
@@ -160,13 +162,13 @@ class _GraphParser:
             if name != _VALUE
         }
         return ObjectGraph(
-            {self._names[number]: nodes[number].key for number in sorted(self._model_variables)},
+            {self._names[each]: nodes[each].keys[_VALUE] for each in sorted(self._model_variables)},
             tuple(self._optimizer(number) for number in self._kinds if number not in nested),
             None if self._counter is None else nodes[self._counter].key,
             python_states,
         )
 
-    def _kind(self, number):
+    def _kind(self, number: int) -> Optional[str]:
         """Returns the `kind` of an optimizer; None if the node is not an optimizer."""
         node = self._nodes[number]
         if _VARIABLES in node.children and _STEP in node.children:
@@ -178,13 +180,13 @@ class _GraphParser:
             return SLOT_VARIABLES
         return None
 
-    def _trained_by(self, number):
+    def _trained_by(self, number: int) -> List[int]:
         node = self._nodes[number]
         if _TRAINED in node.children:
             return self._nodes[node.children[_TRAINED]].numbered
         return [variable for variable, _, _ in node.slots]
 
-    def _paths_from(self, start, stop=()):
+    def _paths_from(self, start: int, stop: Collection[int] = ()) -> Dict[int, str]:
         """Returns a dict from the reachable nodes, but those in `stop`, to the shortest paths."""
         paths, queue = {start: ""}, [start]
         for number in queue:
@@ -194,11 +196,11 @@ class _GraphParser:
                     queue.append(child)
         return paths
 
-    def _members(self, number):
+    def _members(self, number: int) -> Dict[int, str]:
         """Returns a dict from the nodes of an optimizer, and of nested ones, to their paths."""
         return self._paths_from(number, self._trained)
 
-    def _unique_names(self):
+    def _unique_names(self) -> Dict[int, str]:
         names = {number: self._nodes[number].full_name for number in self._model_variables}
         counts = collections.Counter(names.values())
         return {
@@ -206,7 +208,7 @@ class _GraphParser:
             for number, name in names.items()
         }
 
-    def _optimizer(self, number):
+    def _optimizer(self, number: int) -> SavedOptimizer:
         members, slots, places = self._members(number), {}, {}
         for inner in members:
             places.update(self._places(inner))
@@ -230,13 +232,13 @@ class _GraphParser:
             self._scope_of_step(members),
         )
 
-    def _scope_of_step(self, members):
+    def _scope_of_step(self, members: Collection[int]) -> str:
         """Returns the name "Adam" for an optimizer whose step is "Adam/iter"; "" for others."""
         steps = [self._nodes[each].full_name for each in members]
         names = [name.split("/")[-2] for name in steps if name.endswith("/iter")]
         return names[0] if names else ""
 
-    def _places(self, number):
+    def _places(self, number: int) -> Dict[int, Tuple[int, str]]:
         """Returns a dict from each slot's node to (node of the variable, name of the slot)."""
         kind = self._kinds.get(number)
         if kind == SLOT_VARIABLES:
@@ -245,7 +247,7 @@ class _GraphParser:
             return self._places_by_number(number)
         return self._places_in_lists(number) if kind == NUMBERED else {}
 
-    def _places_by_number(self, number):
+    def _places_by_number(self, number: int) -> Dict[int, Tuple[int, str]]:
         slots, places = collections.defaultdict(dict), {}
         for local_name, child in self._nodes[number].children.items():
             match = _BRIDGED_SLOT.match(local_name)
@@ -261,7 +263,7 @@ class _GraphParser:
                 places.update((slot, (fitting[0], name)) for name, slot in group.items())
         return places
 
-    def _places_in_lists(self, number):
+    def _places_in_lists(self, number: int) -> Dict[int, Tuple[int, str]]:
         node, trained = self._nodes[number], self._trained_by(number)
         places, lists, namesakes = {}, {}, {}
         for name, child in node.children.items():
@@ -286,11 +288,11 @@ class _GraphParser:
                 places.update(zip(slots, [(variable, name) for variable in trained]))
         return places
 
-    def _local_name(self, slot):
+    def _local_name(self, slot: int) -> str:
         """Returns a slot's full name without the name of its optimizer."""
         return self._nodes[slot].full_name.partition("/")[2]
 
-    def _best_name(self, slot, variables):
+    def _best_name(self, slot: int, variables: List[int]) -> Tuple[Optional[int], Optional[str]]:
         """Finds the variable with the longest name that a slot's full name contains.
 
         Returns:
@@ -304,7 +306,7 @@ class _GraphParser:
         fitting = by_length[min(by_length)] if by_length else ()
         return fitting[0] if len(fitting) == 1 else (None, None)
 
-    def _slot_name(self, slot, variable):
+    def _slot_name(self, slot: int, variable: int) -> Optional[str]:
         """Returns a slot's name without the variable's name; None if it does not contain it."""
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name

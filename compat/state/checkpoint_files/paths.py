@@ -1,8 +1,11 @@
 """Finds the checkpoint that a path refers to. If there is none, an error says why."""
 
+from __future__ import annotations
+
 import os
 import re
 import reprlib
+from typing import Any, List, Pattern, Tuple
 
 import tensorflow as tf
 
@@ -19,7 +22,7 @@ _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
 _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
 
 
-def refuse_special(*paths):
+def refuse_special(*paths: str) -> None:
     """Raises a CheckpointError if one of the paths leads to a FIFO, a socket or a device."""
     try:
         special_files.refuse(*paths)
@@ -27,14 +30,14 @@ def refuse_special(*paths):
         raise CheckpointError(str(error)) from error
 
 
-def refuse_missing(path):
+def refuse_missing(path: str) -> None:
     """Raises a CheckpointError if a path does not lead to a regular file."""
     refuse_special(path)
     if not os.path.isfile(path):
         raise CheckpointError(f"{path!r}: there is no such file.")
 
 
-def reason(error):
+def reason(error: BaseException) -> str:
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
     # If the message names an operation ("[[…"), the reason directly precedes the name, and
@@ -43,7 +46,7 @@ def reason(error):
     return before.strip().splitlines()[-1 if where else 0]
 
 
-def as_text(path, argument="path", order=""):
+def as_text(path: Any, argument: str = "path", order: str = "") -> str:
     """Returns a path as a string. Raises a TypeError if it is not a path.
 
     The message names the caller's `argument`. If `order` is a signature, the message shows it, so
@@ -58,7 +61,7 @@ def as_text(path, argument="path", order=""):
         ) from None
 
 
-def locate(path):
+def locate(path: Any) -> Tuple[str, str]:
     """Finds the checkpoint that a path refers to.
 
     Args:
@@ -87,24 +90,24 @@ def locate(path):
     raise CheckpointError(f"{path!r}: there is no such checkpoint.{_what_is_there(path)}")
 
 
-def is_file(path):
+def is_file(path: str) -> bool:
     """Returns whether a path leads to a regular file."""
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         return False
     return special_files.kind(path) is None
 
 
-def data_files(prefix):
+def data_files(prefix: str) -> List[str]:
     """Returns the data files of a checkpoint (V2 format), even if its index is missing."""
     return _files_beside(prefix, _DATA_FILE)
 
 
-def v1_shards(prefix):
+def v1_shards(prefix: str) -> List[str]:
     """Returns the files of a checkpoint in V1 format that was saved in several files."""
     return _files_beside(prefix, _V1_SHARD)
 
 
-def files_of(prefix):
+def files_of(prefix: str) -> List[str]:
     """Returns the files of a checkpoint in V1 or V2 format; [] if it does not exist."""
     files = [prefix + INDEX] if is_file(prefix + INDEX) else []
     if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
@@ -112,25 +115,25 @@ def files_of(prefix):
     return files + data_files(prefix) + v1_shards(prefix)
 
 
-def _files_beside(prefix, pattern):
+def _files_beside(prefix: str, pattern: Pattern[str]) -> List[str]:
     folder, name = os.path.split(prefix)
     matches = ((each, pattern.match(each)) for each in _file_names(folder))
     return [os.path.join(folder, each) for each, match in matches if match and match[1] == name]
 
 
-def _file_names(folder):
+def _file_names(folder: str) -> List[str]:
     folder = folder or os.curdir
     if not tf.io.gfile.isdir(folder):
         return []
     return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
 
 
-def prefixes(folder):
+def prefixes(folder: str) -> List[str]:
     """Returns the names of the checkpoints (V2 format) in a folder."""
     return [name[: -len(INDEX)] for name in _file_names(folder) if name.endswith(INDEX)]
 
 
-def _latest(folder):
+def _latest(folder: str) -> Tuple[str, str]:
     """Finds the checkpoint that a folder's `checkpoint` file names."""
     try:
         latest = tf.train.latest_checkpoint(folder)
@@ -151,16 +154,16 @@ def _latest(folder):
     raise CheckpointError(f"{folder!r} is a folder, and {problem}{_checkpoints_to_choose(folder)}")
 
 
-def in_saved_model(path):
+def in_saved_model(path: str) -> str:
     """Returns the path of the checkpoint in a SavedModel. Returns other paths unchanged."""
     return os.path.join(path, "variables", "variables") if _is_saved_model(path) else path
 
 
-def _is_saved_model(folder):
+def _is_saved_model(folder: str) -> bool:
     return not set(_SAVED_MODEL).isdisjoint(_file_names(folder))
 
 
-def _checkpoints_to_choose(folder):
+def _checkpoints_to_choose(folder: str) -> str:
     names = prefixes(folder)
     if not names:
         return " It contains no checkpoint in V2 format."
@@ -168,7 +171,7 @@ def _checkpoints_to_choose(folder):
     return f" Name one of these: {', '.join(shown)}{', …' if len(names) > 4 else ''}"
 
 
-def _in_one_file(path):
+def _in_one_file(path: str) -> Tuple[str, str]:
     """Returns the result of `locate` for a file, which must be a checkpoint in V1 format."""
     match = _DATA_FILE.match(path)
     if match:
@@ -183,19 +186,19 @@ def _in_one_file(path):
     raise CheckpointError(f"{path!r} is not a checkpoint: it {_looks_like(path, start)}")
 
 
-def _pattern(path):
+def _pattern(path: str) -> str:
     """Returns the pattern of the files of which this is one; the path itself if it is the only."""
     return _V1_SHARD.sub(r"\1-?????\2", path)
 
 
-def _start_and_end(path):
+def _start_and_end(path: str) -> Tuple[bytes, bytes]:
     with tf.io.gfile.GFile(path, "rb") as file:
         start = file.read(1024)
         file.seek(max(0, file.size() - 48))
         return start, file.read()
 
 
-def _looks_like(path, start):
+def _looks_like(path: str, start: bytes) -> str:
     """Returns a clause that says what kind of file this is, and often what to do instead."""
     folder, name = os.path.split(path)
     if not start:
@@ -224,7 +227,7 @@ def _looks_like(path, start):
     return "is of an unknown kind, or truncated. Name a checkpoint's prefix."
 
 
-def _load_model(path):
+def _load_model(path: str) -> str:
     """Returns code that loads a model, also with an optimizer that `to_keras` made."""
     return (
         "import legacy_opt, tensorflow as tf; model = tf.keras.models.load_model("
@@ -232,7 +235,7 @@ def _load_model(path):
     )
 
 
-def _is_text(start):
+def _is_text(start: bytes) -> bool:
     if b"\0" in start:
         return False
     try:
@@ -242,7 +245,7 @@ def _is_text(start):
     return True
 
 
-def _what_is_there(path):
+def _what_is_there(path: str) -> str:
     folder = os.path.dirname(path)
     if data_files(path):
         return f" Its data files are there, but its index, {path + INDEX!r}, is missing."

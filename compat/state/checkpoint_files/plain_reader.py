@@ -1,9 +1,12 @@
 """Reads checkpoints of a Saver (V2 format) in local files with NumPy alone, tensor by tensor."""
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import os
 import re
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from ...arrays import slices
 from ...file_endings import INDEX, prefix_of
 from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
-from .index import parse_index
+from .index import StoredBytes, parse_index
 from .tensor_info import unknown_dtype
 from .tensor_names import OBJECT_GRAPH
 
@@ -50,7 +53,7 @@ class PlainCheckpoint:
       CheckpointError: there is no such checkpoint, it is of another kind, truncated or corrupt.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: Any) -> None:
         self.path = _prefix(os.fsdecode(path))
         try:
             special_files.refuse(self.path + INDEX)
@@ -81,7 +84,7 @@ class PlainCheckpoint:
                     "with load_v1_checkpoint, and write another with save_v1_checkpoint."
                 )
 
-    def read(self, name):
+    def read(self, name: str) -> np.ndarray:
         """Reads a tensor, whose parts are joined. At most twice its bytes are in memory.
 
         Raises:
@@ -98,7 +101,7 @@ class PlainCheckpoint:
             value[slices(shape, offset)] = array.reshape(shape)
         return value
 
-    def _data(self, name, place, dtype):
+    def _data(self, name: str, place: StoredBytes, dtype: str) -> np.ndarray:
         array = np.zeros(place.nbytes, np.uint8)
         try:
             with open(self._files[place.shard], "rb") as file:
@@ -114,19 +117,19 @@ class PlainCheckpoint:
         return array.view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
 
 
-def _size_of(path):
+def _size_of(path: str) -> Optional[int]:
     special_files.refuse(path)
     with contextlib.suppress(OSError):
         return os.stat(path).st_size
     return None
 
 
-def _dtype_of(number):
+def _dtype_of(number: int) -> Tuple[str, int]:
     name = _DTYPES.get(number)
     return (unknown_dtype(number), 0) if name is None else (name, np.dtype(name).itemsize)
 
 
-def _prefix(path):
+def _prefix(path: str) -> str:
     """Returns the prefix of a checkpoint; of a folder, that of its latest checkpoint."""
     if not os.path.isdir(path):
         return prefix_of(path)

@@ -5,7 +5,10 @@ memory and cannot read single slices of partitioned variables in V1 format. Inst
 graph runs RestoreV2, the operation that Saver uses.
 """
 
+from __future__ import annotations
+
 import hashlib
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +21,12 @@ from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
 from .file_watch import Watch, stamp
 from .index import parse_index
-from .object_graph import OBJECT_GRAPH, parse_object_graph
+from .object_graph import OBJECT_GRAPH, ObjectGraph, parse_object_graph
 from .paths import V1, V2, reason
-from .tensor_info import TensorInfo, unknown_dtype
+from .tensor_info import Part, TensorInfo, unknown_dtype
 
 
-def open_checkpoint(path):
+def open_checkpoint(path: Any) -> Checkpoint:
     """Returns a Checkpoint after checks that its files are complete. Does not read its data.
 
     Args:
@@ -45,7 +48,7 @@ class Checkpoint:
       tensors: a dict from name to TensorInfo, without the object graph.
     """
 
-    def __init__(self, path, format):
+    def __init__(self, path: str, format: str) -> None:
         self.path = path
         self.format = format
         self._watch = Watch([self._listing] if format == V2 else self._open_v1_files())
@@ -66,15 +69,15 @@ class Checkpoint:
         self._object_graph = None
 
     @property
-    def _listing(self):
+    def _listing(self) -> str:
         return self.path if self.format == V1 else self.path + paths.INDEX
 
-    def _open_v1_files(self):
+    def _open_v1_files(self) -> List[str]:
         files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
         paths.refuse_special(*files)
         return files
 
-    def _infos_v2(self, content):
+    def _infos_v2(self, content: bytes) -> Dict[str, TensorInfo]:
         try:
             index = parse_index(content)
         except ValueError as error:
@@ -89,14 +92,14 @@ class Checkpoint:
         self._watch = Watch([self._listing] + self._data_files)
         return infos
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Raises a CheckpointError if the checkpoint has changed since it was opened."""
         if self.format == V1:
             self._refuse_change()
         elif self._is_another_index():
             raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
 
-    def _is_another_index(self):
+    def _is_another_index(self) -> bool:
         """Returns whether the index has changed, which contains the checksums of all data."""
         now = stamp(self._listing)
         if now is not None and now == self._watch.stamps[self._listing]:
@@ -109,18 +112,18 @@ class Checkpoint:
         self._watch.stamps[self._listing] = now
         return False
 
-    def _refuse_change(self):
+    def _refuse_change(self) -> None:
         changes = self._watch.changes()
         if changes is not None:
             raise _changed(changes)
 
-    def info(self, name):
+    def info(self, name: str) -> TensorInfo:
         """Returns the TensorInfo of a tensor; raises a CheckpointError if there is none."""
         if name not in self._infos:
             raise CheckpointError(f"{self.path!r} contains no tensor {name!r}.")
         return self._infos[name]
 
-    def read(self, name, part=None):
+    def read(self, name: str, part: Optional[Part] = None) -> np.ndarray:
         """Returns a tensor, or a part of it (shape, offset in the tensor), as a NumPy array.
 
         Raises:
@@ -146,7 +149,7 @@ class Checkpoint:
         self.check_unchanged()
         return as_array(value)
 
-    def verify(self, names):
+    def verify(self, names: Iterable[str]) -> None:
         """Verifies the checksums of tensors without decoding the data of the tensors.
 
         The data are read in small chunks. Strings and tensors in V1 format cannot be verified in
@@ -157,7 +160,7 @@ class Checkpoint:
                 self.read(name)  # raises an error if TensorFlow cannot read it
         self.check_unchanged()
 
-    def _matches_checksum(self, name):
+    def _matches_checksum(self, name: str) -> bool:
         info, stored = self.info(name), self._stored.get(name)
         if stored is None or info.missing or not info.is_readable:
             return False
@@ -171,7 +174,7 @@ class Checkpoint:
             return False
 
     @property
-    def object_graph(self):
+    def object_graph(self) -> Optional[ObjectGraph]:
         """The ObjectGraph of an object-based checkpoint; None for a name-based checkpoint.
 
         Raises:
@@ -188,12 +191,12 @@ class Checkpoint:
             ) from error
 
 
-def _content(path):
+def _content(path: str) -> bytes:
     with tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
 
 
-def _chunks(path, offset, nbytes):
+def _chunks(path: str, offset: int, nbytes: int) -> Iterator[bytes]:
     """Yields a range of a file's bytes in chunks."""
     # Local files are not read with GFile, because it takes three times as long as `open`.
     with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", 0) as file:
@@ -206,14 +209,14 @@ def _chunks(path, offset, nbytes):
             yield chunk
 
 
-def _changed(what):
+def _changed(what: str) -> CheckpointError:
     return CheckpointError(
         f"{what} Try again; if that does not help, copy the checkpoint to a folder where nothing "
         "changes it."
     )
 
 
-def _infos_v1(reader):
+def _infos_v1(reader: Any) -> Dict[str, TensorInfo]:
     dtypes, infos = reader.get_variable_to_dtype_map(), {}
     for name, shape in reader.get_variable_to_shape_map().items():
         dtype, width = _dtype_of(dtypes[name])
@@ -221,12 +224,12 @@ def _infos_v1(reader):
     return infos
 
 
-def _size_of(path):
+def _size_of(path: str) -> Optional[int]:
     paths.refuse_special(path)
     return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
 
 
-def _dtype_of(number):
+def _dtype_of(number: Any) -> Tuple[str, int]:
     """Returns the name of a dtype, and the size of an element; see `Index.tensors`."""
     try:
         dtype = tf.as_dtype(number).base_dtype
@@ -235,28 +238,30 @@ def _dtype_of(number):
     return dtype.name, 0 if dtype in (tf.string, tf.variant, tf.resource) else dtype.size
 
 
-def nbytes_of(dtype, shape):
+def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
     """Returns the size of a tensor in memory; 0 for strings."""
     return 0 if dtype == "string" else arrays.count(shape) * tf.as_dtype(dtype).size
 
 
-def as_array(value):
+def as_array(value: Any) -> np.ndarray:
     """Returns a NumPy array, of objects for a string: NumPy's strings drop trailing NUL bytes."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 
-def session():
+def session() -> Any:
     """Returns a Session without GPUs for the default graph."""
     return tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
 
 
-def slice_spec(full_shape, shape, offset):
+def slice_spec(full_shape: Sequence[int], shape: Sequence[int], offset: Sequence[int]) -> str:
     """Returns the string that describes a slice of a tensor in RestoreV2's `shape_and_slices`."""
     extents = ":".join(f"{start},{size}" for start, size in zip(offset, shape))
     return " ".join([str(int(size)) for size in full_shape] + [extents])
 
 
-def restored(path, names, dtypes, specs):
+def restored(
+    path: str, names: Sequence[str], dtypes: Sequence[str], specs: Sequence[str]
+) -> List[tf.Tensor]:
     """Adds a RestoreV2 operation, which reads tensors from a V1 or V2 checkpoint.
 
     Each of the `specs` is the result of `slice_spec`, or "" for a whole tensor.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Tuple
+from typing import Mapping, NamedTuple, Tuple
 
 from ... import arrays
 
-Part = Tuple[Tuple[int, ...], Tuple[int, ...]]  # the shape of the part, and its offset
+Shape = Tuple[int, ...]
+Part = Tuple[Shape, Shape]  # the shape of the part, and its offset
 _INTEGER = re.compile(r"u?int(8|16|32|64)")
 _UNKNOWN = "type "
 
@@ -26,7 +27,7 @@ class TensorInfo(NamedTuple):
     """
 
     dtype: str
-    shape: Tuple[int, ...]
+    shape: Shape
     nbytes: int
     parts: Tuple[Part, ...] = ()
 
@@ -40,6 +41,9 @@ class TensorInfo(NamedTuple):
     def is_readable(self) -> bool:
         """Whether the reader has the dtype."""
         return not self.dtype.startswith(_UNKNOWN)
+
+
+Infos = Mapping[str, TensorInfo]  # by the names of the tensors
 
 
 def unknown_dtype(number: int) -> str:

@@ -1,9 +1,13 @@
 """Checks names of tensors in a checkpoint."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-def problem(name):
+def problem(name: Any) -> Optional[str]:
     """Returns why a name is not allowed, such as "is empty"; None if it is allowed.
 
     TensorFlow aborts the process if a tensor's name is "", because "" is the key of the index's

@@ -1,14 +1,19 @@
 """Decodes protobuf messages without protobuf. The caller knows the numbers of the fields."""
 
+from __future__ import annotations
+
 import collections
 import struct
+from typing import Any, DefaultDict, List, Tuple
+
+Fields = DefaultDict[int, List[Any]]  # values by the numbers of the fields
 
 
 class WireError(ValueError):
     """Some bytes are not a protobuf message."""
 
 
-def fields(message):
+def fields(message: bytes) -> Fields:
     """Decodes a message. Raises a WireError if the bytes are not a message.
 
     Returns:
@@ -26,17 +31,17 @@ def fields(message):
     return found
 
 
-def number(found, field, default=0):
+def number(found: Fields, field: int, default: int = 0) -> int:
     """Returns the last value of a field, a number; other values are ignored, as protobuf does."""
     return next((each for each in reversed(found[field]) if isinstance(each, int)), default)
 
 
-def messages(found, field):
+def messages(found: Fields, field: int) -> List[Fields]:
     """Decodes the messages of a field; other values are ignored."""
     return [fields(each) for each in found[field] if isinstance(each, bytes)]
 
 
-def varint(content, position):
+def varint(content: bytes, position: int) -> Tuple[int, int]:
     """Decodes an unsigned integer; returns it and the position after it."""
     value = shift = 0
     while True:
@@ -48,7 +53,7 @@ def varint(content, position):
         shift += 7
 
 
-def _value(message, position, kind):
+def _value(message: bytes, position: int, kind: int) -> Tuple[Any, int]:
     if kind == 0:
         value, position = varint(message, position)
         value &= (1 << 64) - 1

@@ -1,7 +1,10 @@
 """Provides a hidden folder in which one writer at a time writes files before it renames them."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import Any, Set, TextIO
 
 import tensorflow as tf
 
@@ -36,7 +39,7 @@ class WorkingFolder:
       CheckpointError: on entering, if another writer uses the folder and `wait` is False.
     """
 
-    def __init__(self, target, wait=False):
+    def __init__(self, target: str, wait: bool = False) -> None:
         self._target, self._wait = target, wait
         self._parent, name = os.path.split(target)
         self.path = os.path.join(self._parent, f".{name}.writing")
@@ -45,7 +48,7 @@ class WorkingFolder:
         self._lock = None
         self._made_folders = []
 
-    def __enter__(self):
+    def __enter__(self) -> WorkingFolder:
         folder = self._parent
         while folder and not tf.io.gfile.exists(folder):
             self._made_folders.append(folder)
@@ -58,7 +61,7 @@ class WorkingFolder:
             raise
         return self
 
-    def _take(self):
+    def _take(self) -> None:
         while self._lock is None:
             tf.io.gfile.makedirs(self.path)
             if fcntl is None or not self._is_local:
@@ -72,7 +75,7 @@ class WorkingFolder:
                     stack.pop_all()
                     self._lock = lock
 
-    def _await(self, lock):
+    def _await(self, lock: TextIO) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -83,11 +86,11 @@ class WorkingFolder:
         except OSError:  # this file system has no locks
             pass
 
-    def written(self):
+    def written(self) -> Set[str]:
         """Returns the names of the files and folders that have been written in this folder."""
         return {name.rstrip("/") for name in tf.io.gfile.listdir(self.path)} - {_LOCK}
 
-    def _empty(self):
+    def _empty(self) -> bool:
         """Removes all files except the lock, and returns whether there were such files."""
         names = self.written()
         for path in (os.path.join(self.path, name) for name in names):
@@ -97,7 +100,7 @@ class WorkingFolder:
                 tf.io.gfile.remove(path)
         return bool(names)
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             self._empty()
         finally:
@@ -111,7 +114,7 @@ class WorkingFolder:
                 tf.io.gfile.rmtree(self.path)
             self._leave()
 
-    def _leave(self):
+    def _leave(self) -> None:
         """Releases the lock, and removes the folders that were created on entering, if empty."""
         if self._lock is not None:
             self._lock.close()

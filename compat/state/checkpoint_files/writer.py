@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Dict, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,7 @@ from . import reader, tensor_names
 from .errors import CheckpointError
 from .index import parse_index
 from .paths import reason
+from .tensor_info import Part
 from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
@@ -59,7 +60,7 @@ class CheckpointWriter:
         changed.
     """
 
-    def __init__(self, path, overwrite=False, is_latest=True):
+    def __init__(self, path: Any, overwrite: bool = False, is_latest: bool = True) -> None:
         self.path = prefix_of(checkpoint_paths.as_text(path))
         self._folder, self._name = os.path.split(self.path)
         self.working = WorkingFolder(self.path)
@@ -69,7 +70,7 @@ class CheckpointWriter:
         self._shards = []
         self._sources = {}
 
-    def __enter__(self):
+    def __enter__(self) -> CheckpointWriter:
         self._check_path()
         with self._errors("cannot be written"):
             self.working.__enter__()
@@ -80,14 +81,14 @@ class CheckpointWriter:
         return self
 
     @contextlib.contextmanager
-    def _errors(self, what):
+    def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, OSError) as failure:
             text = f"{self.path!r} {what}: {reason(failure)}"
             raise CheckpointError(text) from failure
 
-    def _check_path(self):
+    def _check_path(self) -> None:
         if set(self.path) & set("*?[]"):
             raise CheckpointError(
                 f"{self.path!r}: TensorFlow treats a path with *, ?, [ or ] as a pattern, and "
@@ -106,7 +107,7 @@ class CheckpointWriter:
                 f"to a file with this name. Choose another folder for {self._name!r}."
             )
 
-    def _refuse_existing(self):
+    def _refuse_existing(self) -> None:
         if self._overwrite:
             return
         existing = checkpoint_paths.files_of(self.path)
@@ -118,7 +119,7 @@ class CheckpointWriter:
                 "overwrite=True."
             )
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             if kind is None:
                 with self._errors("could not be written"):
@@ -126,10 +127,10 @@ class CheckpointWriter:
         finally:
             self._clean_up()
 
-    def _clean_up(self):
+    def _clean_up(self) -> None:
         self.working.__exit__(None, None, None)
 
-    def add(self, name, array, part=None):
+    def add(self, name: str, array: Any, part: Optional[Part] = None) -> None:
         """Writes a tensor; or a `part` of it: the shape of the whole tensor, and the part's offset.
 
         Raises:
@@ -143,7 +144,13 @@ class CheckpointWriter:
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
         self._write(_ToWrite(name, spec, dtype, nbytes, array=array))
 
-    def copy(self, name, checkpoint, source_name=None, part=None):
+    def copy(
+        self,
+        name: str,
+        checkpoint: reader.Checkpoint,
+        source_name: Optional[str] = None,
+        part: Optional[Part] = None,
+    ) -> None:
         """Copies a tensor of another checkpoint, where its name is `source_name` if not `name`.
 
         If the tensor becomes a part of a bigger tensor, `part` is a pair as for `add`. Otherwise
@@ -168,7 +175,7 @@ class CheckpointWriter:
             nbytes = reader.nbytes_of(info.dtype, shape)
             self._write(source._replace(spec=spec, source_spec=spec, nbytes=nbytes))
 
-    def _write(self, item):
+    def _write(self, item: _ToWrite) -> None:
         problem = tensor_names.problem(item.name)
         # A copied object graph may keep its reserved name.
         if problem is not None and item.name != item.source_name:
@@ -187,12 +194,12 @@ class CheckpointWriter:
             self._flush()
         self._pending.append(item)
 
-    def _flush(self):
+    def _flush(self) -> None:
         if self._pending:
             self._save_shard(self._pending)
         self._pending = []
 
-    def _save_shard(self, items):
+    def _save_shard(self, items: List[_ToWrite]) -> None:
         prefix = os.path.join(self.working.path, f"shard-{len(self._shards)}", "part")
         try:
             _save(prefix, items)
@@ -203,7 +210,7 @@ class CheckpointWriter:
             raise CheckpointError(f"{self.path!r} could not be written: {reason(error)}") from error
         self._shards.append(prefix)
 
-    def _finish(self):
+    def _finish(self) -> None:
         if not self._specs:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
         self._flush_under_new_names()
@@ -215,7 +222,7 @@ class CheckpointWriter:
         if self._is_latest:
             _name_as_latest(self._folder, self._name)
 
-    def _flush_under_new_names(self):
+    def _flush_under_new_names(self) -> None:
         """Writes the pending tensors to as many data files as make their names new, if possible.
 
         If new data files had the names of old data files, the old index would describe new data for
@@ -227,7 +234,7 @@ class CheckpointWriter:
             self._save_shard([self._pending.pop()])
         self._flush()
 
-    def _publish(self, merged):
+    def _publish(self, merged: str) -> None:
         """Renames the data files, then the index, to their final names. Then removes old files."""
         sources = checkpoint_paths.data_files(merged)
         new_files = [self.path + each[len(merged) :] for each in sources]
@@ -250,12 +257,12 @@ class _ToWrite(NamedTuple):
     dtype: str
     nbytes: int
     checkpoint: Optional[reader.Checkpoint] = None
-    source_name: Optional[str] = None
+    source_name: str = ""
     source_spec: str = ""
     array: Optional[np.ndarray] = None
 
 
-def _save(prefix, items):
+def _save(prefix: str, items: List[_ToWrite]) -> None:
     """Saves tensors as a checkpoint with one data file."""
     with tf.Graph().as_default(), reader.session() as session:
         tensors, feeds = _restored(items), {}
@@ -272,7 +279,7 @@ def _save(prefix, items):
         session.run(save, feeds)
 
 
-def _merge(shards, merged):
+def _merge(shards: List[str], merged: str) -> None:
     """Merges checkpoints into one checkpoint. Renames the data files instead of copying them."""
     with tf.Graph().as_default(), reader.session() as session:
         merge = tf.raw_ops.MergeV2Checkpoints(
@@ -281,7 +288,7 @@ def _merge(shards, merged):
         session.run(merge)
 
 
-def _restored(items):
+def _restored(items: List[_ToWrite]) -> Dict[int, tf.Tensor]:
     """Returns a dict from the positions of the items to be copied to tensors that read them."""
     groups, tensors = {}, {}
     for number, item in enumerate(items):
@@ -298,14 +305,14 @@ def _restored(items):
     return tensors
 
 
-def _nbytes(array):
+def _nbytes(array: np.ndarray) -> int:
     """Returns the size of an array, including the strings to which an array of objects refers."""
     if array.dtype != object:
         return array.nbytes
     return array.nbytes + sum(len(each) for each in array.flat if isinstance(each, (bytes, str)))
 
 
-def _shard_count(prefix):
+def _shard_count(prefix: str) -> Optional[int]:
     """Returns the number of data files of a checkpoint's index; 0 if there is no index."""
     path = prefix + checkpoint_paths.INDEX
     if not checkpoint_paths.is_file(path):
@@ -315,7 +322,7 @@ def _shard_count(prefix):
     return None  # the index is damaged
 
 
-def _name_as_latest(folder, name):
+def _name_as_latest(folder: str, name: str) -> None:
     """Adds a checkpoint to the `checkpoint` file of its folder, as the latest checkpoint."""
     folder = folder or os.curdir
     file_name = os.path.join(folder, _STATE_FILE)
@@ -326,7 +333,7 @@ def _name_as_latest(folder, name):
         tf.io.gfile.rename(new_file, file_name, overwrite=True)
 
 
-def _state_with(folder, name):
+def _state_with(folder: str, name: str) -> Any:
     """Returns the new content of the `checkpoint` file, with `name` as the latest checkpoint."""
     prefix = os.path.join(folder, "")
     paths, times = [], []

@@ -1,8 +1,20 @@
 """Converts name-based checkpoints tensor by tensor, without Keras and without a model."""
 
+from __future__ import annotations
+
 import collections
 import functools
-from typing import Callable, NamedTuple, Optional
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
@@ -10,11 +22,21 @@ from legacy_opt.core.shortened import quoted
 from ... import plain_text
 from .. import checkpoint_contents
 from ..checkpoint_contents import deeprec_embeddings
-from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
+from ..checkpoint_contents.items import (
+    EMBEDDING_VARIABLE,
+    INCOMPLETE,
+    OF_EACH_PART,
+    PARTS,
+    Contents,
+    Item,
+    SlotItem,
+)
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files.errors import CheckpointError
-from ..checkpoint_files.reader import nbytes_of
+from ..checkpoint_files.reader import Checkpoint, nbytes_of
+from ..checkpoint_files.tensor_info import Part, Shape
 from ..checkpoint_files.writer import CheckpointWriter
+from .name_maps import OldToNew
 from .report import Report, first_and_last, transfer
 
 
@@ -22,7 +44,7 @@ class Move(NamedTuple):
     """One tensor of the new checkpoint and its source in the old checkpoint.
 
     Attributes:
-      target: the tensor's name in the new checkpoint.
+      target: the tensor's name in the new checkpoint; None if it is left out.
       shape: the tensor's shape.
       dtype: the name of the tensor's dtype.
       stored: the `StoredTensor` of the old checkpoint; None if the value does not depend on it.
@@ -32,21 +54,22 @@ class Move(NamedTuple):
       parts: the parts in which the result of `make` is saved; () to save it whole.
     """
 
-    target: str
-    shape: tuple
+    target: Optional[str]
+    shape: Shape
     dtype: str
     stored: Optional[StoredTensor] = None
     note: str = ""
-    make: Optional[Callable] = None
-    parts: tuple = ()
+    make: Optional[Callable[..., Any]] = None
+    parts: Tuple[Part, ...] = ()
 
     @property
-    def sources(self):
+    def sources(self) -> Tuple[str, ...]:
         """The names of the tensors in the old checkpoint."""
         return () if self.stored is None else self.stored.names
 
-    def write(self, checkpoint, writer):
+    def write(self, checkpoint: Checkpoint, writer: CheckpointWriter) -> None:
         """Writes the tensor. If `make` is not None, reads the whole value into memory."""
+        assert self.target is not None  # only moves that have a target are written
         if self.make is None:
             self.stored.copy(self.target, checkpoint, writer)
             return
@@ -64,20 +87,26 @@ class Move(NamedTuple):
             writer.add(*piece)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """The number of bytes to read or, if there are no sources, to write."""
         if self.stored is None:
             return nbytes_of(self.dtype, self.shape)
         return sum(info.nbytes for info in self.stored.infos)
 
 
-def copied(checkpoint, name, target):
+def copied(checkpoint: Checkpoint, name: str, target: Optional[str]) -> Move:
     """Returns the `Move` that copies a tensor of a checkpoint."""
     stored = StoredTensor.of([name], checkpoint.tensors)
     return Move(target, stored.infos[0].shape, stored.dtype, stored)
 
 
-def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
+def write(
+    moves: Sequence[Move],
+    checkpoint: Checkpoint,
+    path: str,
+    overwrite: bool = False,
+    advance: Callable[[int], Any] = lambda count: None,
+) -> None:
     """Writes the moves from a checkpoint to another, which appears complete, or not at all.
 
     After each move, `advance`, which shows progress, is called with the number of the move's bytes.
@@ -99,16 +128,18 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
             advance(move.nbytes)
 
 
-def report(moves, notes=(), labels=None):
+def report(
+    moves: Iterable[Move], notes: Iterable[str] = (), labels: Optional[Mapping[Any, str]] = None
+) -> Report:
     """Returns the `Report` of moves, with `labels` in place of names of sources."""
     transferred = []
     for move in moves:
         names = [(labels or {}).get(source, source) for source in move.sources] or ["(computed)"]
-        transferred.append(transfer(first_and_last(names), move.target, move, move.note))
+        transferred.append(transfer(first_and_last(names), move.target or "", move, move.note))
     return Report(tuple(transferred), (), (), tuple(notes))
 
 
-def to_saver(checkpoint, name_map=None):
+def to_saver(checkpoint: Checkpoint, name_map: Optional[OldToNew] = None) -> List[Move]:
     """Returns the moves to a name-based checkpoint in which the parts of variables are joined.
 
     Args:
@@ -144,7 +175,7 @@ def to_saver(checkpoint, name_map=None):
     return [move for move in moves if move is not None and move.target is not None]
 
 
-def _cannot_be_joined(checkpoint, slot, variable):
+def _cannot_be_joined(checkpoint: Checkpoint, slot: str, variable: str) -> CheckpointError:
     return CheckpointError(
         f"{checkpoint.path!r}: each part of {variable} has its own {slot}, and these slots cannot "
         "be joined. Restore the checkpoint with the same partitions; or leave the slot out, with "
@@ -152,7 +183,7 @@ def _cannot_be_joined(checkpoint, slot, variable):
     )
 
 
-def _slot_name(slot, variable, new_name):
+def _slot_name(slot: SlotItem, variable: str, new_name: Optional[str]) -> Optional[str]:
     """Returns a slot's name after its variable was renamed; None if the variable is left out."""
     if new_name is None:
         return None
@@ -163,15 +194,15 @@ def _slot_name(slot, variable, new_name):
     return scope + new_name + rest
 
 
-def _move(item, target):
+def _move(item: Item, target: Optional[str]) -> Move:
     stored = item.stored
     note = plain_text.counted(len(stored.names), "part") if item.kind == PARTS else ""
     has_copies = stored.axis == COPIES and len(stored.names) > 1
     make = (lambda value: value) if has_copies else None  # `read` compares the copies
-    return Move(target, item.shape, item.dtype, stored, note, make)
+    return Move(target, stored.shape, stored.dtype, stored, note, make)
 
 
-def _move_counts(item, target):
+def _move_counts(item: Item, target: Optional[str]) -> Move:
     """Plans that the counts of parts become those of an unpartitioned variable."""
     parts = item.stored.parts
     if not parts or not item.shape:
@@ -185,12 +216,12 @@ def _move_counts(item, target):
 class Renaming:
     """Renames tensors with a name map (see `to_saver`), and finds names that no tensor has."""
 
-    def __init__(self, checkpoint, name_map):
+    def __init__(self, checkpoint: Checkpoint, name_map: Optional[OldToNew]) -> None:
         self._checkpoint = checkpoint
         self._map = dict(name_map or {})
         self._unused = set(self._map)
 
-    def __call__(self, *names):
+    def __call__(self, *names: Optional[str]) -> Optional[str]:
         """Returns the new name of a tensor; None to leave it out.
 
         The `names` are the old name and, if it differs, the default new name. The map may have
@@ -202,7 +233,7 @@ class Renaming:
                 return self._map[name]
         return names[-1]
 
-    def check(self):
+    def check(self) -> None:
         """Raises a CheckpointError if the map contains a name that no tensor has."""
         if self._unused:
             raise CheckpointError(
@@ -211,7 +242,7 @@ class Renaming:
             )
 
 
-def refuse_unconvertible(checkpoint, contents):
+def refuse_unconvertible(checkpoint: Checkpoint, contents: Contents) -> None:
     """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
     for kind, why in (
         (EMBEDDING_VARIABLE, deeprec_embeddings.WHY),
@@ -224,7 +255,7 @@ def refuse_unconvertible(checkpoint, contents):
             )
 
 
-def to_decay_layout(checkpoint, layout):
+def to_decay_layout(checkpoint: Checkpoint, layout: str) -> List[Move]:
     """Returns the moves to a copy in which AdagradDecay's counts have the layout "V1" or "V2".
 
     Raises:
@@ -252,7 +283,7 @@ def to_decay_layout(checkpoint, layout):
     return [moves.get(name) or copied(checkpoint, name, name) for name in checkpoint.tensors]
 
 
-def _in_layout(variable, slot, layout):
+def _in_layout(variable: Item, slot: Item, layout: str) -> Move:
     old = CountLayout(slot.shape, slot.stored.parts)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
     parts = (variable if layout == "V1" else slot).stored.parts if old.parts else ()

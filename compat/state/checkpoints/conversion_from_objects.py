@@ -1,6 +1,9 @@
 """Converts object-based checkpoints (`tf.train.Checkpoint`) to checkpoints of a TF1 graph."""
 
+from __future__ import annotations
+
 import functools
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,10 +16,12 @@ from ...in_keras.v1_optimizers import graph_names, owned_state
 from .. import user_objects
 from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
 from ..checkpoint_files.errors import CheckpointError
-from ..checkpoint_files.object_graph import NUMBERED
+from ..checkpoint_files.object_graph import NUMBERED, ObjectGraph, SavedOptimizer
+from ..checkpoint_files.reader import Checkpoint
 from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
-from .report import CheckpointMismatch, leftover
+from .name_maps import OldToNew
+from .report import CheckpointMismatch, Leftover, Report, leftover
 
 # Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
@@ -26,7 +31,12 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 _NOT_SAVED = "the v1 optimizer needs it, but the checkpoint does not contain it"
 
 
-def plan(checkpoint, optimizer_name, name_map=None, partial=False):
+def plan(
+    checkpoint: Checkpoint,
+    optimizer_name: Optional[str],
+    name_map: Optional[OldToNew] = None,
+    partial: bool = False,
+) -> Tuple[List[Move], Report]:
     """Plans the conversion of an object-based checkpoint to a checkpoint of a TF1 graph.
 
     Args:
@@ -45,7 +55,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
       CheckpointError: the checkpoint cannot be converted with these arguments.
       CheckpointMismatch: `partial` is false, and some state does not fit.
     """
-    graph = checkpoint.object_graph
+    graph: Any = checkpoint.object_graph
     try:
         saved = graph.optimizer
     except ValueError as error:
@@ -75,7 +85,9 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     return moves, report
 
 
-def _refuse(checkpoint, saved, optimizer_name):
+def _refuse(
+    checkpoint: Checkpoint, saved: Optional[SavedOptimizer], optimizer_name: Optional[str]
+) -> None:
     if saved is None:
         return
     if saved.kind == NUMBERED:
@@ -100,9 +112,9 @@ def _refuse(checkpoint, saved, optimizer_name):
         )
 
 
-def _labels(graph, saved):
+def _labels(graph: ObjectGraph, saved: Optional[SavedOptimizer]) -> Dict[Optional[str], str]:
     """Returns a dict from the keys of the tensors to names shown to users."""
-    labels = {key: name for name, key in graph.variables.items()}
+    labels: Dict[Optional[str], str] = {key: name for name, key in graph.variables.items()}
     if saved is not None:
         labels.update((key, name) for name, key in saved.variables.items())
         labels.update((key, "{}, slot {}".format(*pair)) for pair, key in saved.slots.items())
@@ -111,7 +123,12 @@ def _labels(graph, saved):
     return labels
 
 
-def _notes(checkpoint, labels, moves, left):
+def _notes(
+    checkpoint: Checkpoint,
+    labels: Mapping[Optional[str], str],
+    moves: List[Move],
+    left: List[Leftover],
+) -> List[str]:
     used = {key for move in moves for key in move.sources}
     names = {labels.get(key, key) for key in set(checkpoint.tensors) - used}
     names -= {each.name for each in left}
@@ -129,14 +146,16 @@ class _OptimizerConversion:
       missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
     """
 
-    def __init__(self, checkpoint, saved, names, optimizer):
+    def __init__(
+        self, checkpoint: Checkpoint, saved: SavedOptimizer, names: OldToNew, optimizer: Any
+    ) -> None:
         self.moves, self.left, self.missing = [], [], []
         self._checkpoint = checkpoint
         self._saved = saved
         self._is_keras_own = is_keras_own(saved)
         self._variables = {local_name(name): key for name, key in saved.variables.items()}
         self._optimizer = optimizer
-        graph = checkpoint.object_graph
+        graph: Any = checkpoint.object_graph
         trained = sorted({full_name for full_name, _ in saved.slots})
         trained = [full_name for full_name in trained if names[full_name] is not None]
         if optimizer is not None:
@@ -157,13 +176,15 @@ class _OptimizerConversion:
             cast = move._replace(dtype="int64", note="cast", make=np.int64)
             self.moves.append(move if move.dtype == "int64" else cast)
 
-    def _step_key(self):
+    def _step_key(self) -> Any:
         return next((self._variables[each] for each in STEP_NAMES if each in self._variables), None)
 
-    def _leave(self, name, key, why):
+    def _leave(self, name: str, key: str, why: str) -> None:
         self.left.append(leftover(name, self._checkpoint.tensors[key], why))
 
-    def _place_slots(self, full_names, v1_slots):
+    def _place_slots(
+        self, full_names: Mapping[Any, str], v1_slots: Mapping[Tuple[str, str], graph_names.Tensor]
+    ) -> None:
         used_keys = set()
         for (variable, slot_name), tensor in v1_slots.items():
             full_name = full_names[variable]
@@ -191,13 +212,13 @@ class _OptimizerConversion:
             if key not in used_keys and full_name in full_names.values():
                 self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
 
-    def _slot_key(self, full_name, slot_name):
+    def _slot_key(self, full_name: str, slot_name: str) -> Optional[str]:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
         candidates = neighbours.names_in_keras_2(slot_name) if self._is_keras_own else ()
         keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *candidates))
         return next((key for key in keys if key is not None), None)
 
-    def _place_shared(self, v1_shared):
+    def _place_shared(self, v1_shared: Mapping[str, graph_names.Tensor]) -> None:
         for name, tensor in v1_shared.items():
             key = self._variables.get("shared_" + name, self._variables.get(name))
             if key is not None:
@@ -207,7 +228,7 @@ class _OptimizerConversion:
             else:
                 self.missing.append(leftover(name, tensor, _NOT_SAVED))
 
-    def _leave_shared(self):
+    def _leave_shared(self) -> None:
         """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
@@ -219,7 +240,7 @@ class _OptimizerConversion:
             if not hasattr(optimizer, "_" + name) and not hasattr(optimizer, name):
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
-    def _power(self, name, tensor):
+    def _power(self, name: str, tensor: graph_names.Tensor) -> Move:
         """Returns the `Move` that computes beta1_power or beta2_power of v1's Adam.
 
         The exponent is the checkpoint's global step plus 1.
@@ -238,12 +259,12 @@ class _OptimizerConversion:
         return _computed(tensor, note, make)
 
 
-def _computed(tensor, note, make):
+def _computed(tensor: graph_names.Tensor, note: str, make: Callable[..., Any]) -> Move:
     """Returns the `Move` that computes a tensor of a graph."""
     return Move(tensor.name, tensor.shape, tensor.dtype.name, note=note, make=make)
 
 
-def _in_shape(move, shape):
+def _in_shape(move: Move, shape: Tuple[int, ...]) -> Move:
     """Returns the move; if its shape differs, it changes the layout of AdagradDecay's counts."""
     if move.shape == shape:
         return move

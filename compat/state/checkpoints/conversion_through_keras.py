@@ -3,13 +3,18 @@
 The state is loaded into a Keras model, which the user's code builds, and saved from this model.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import tempfile
+from argparse import Namespace
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import KerasModel, KerasOptimizer
 
 from ... import file_endings, messages, special_files
 from ...plain_text import counted
@@ -18,17 +23,17 @@ from ..checkpoint_contents import keras_2_state
 from ..checkpoint_files import keras_files, paths
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.file_watch import Watch
-from ..checkpoint_files.reader import open_checkpoint
+from ..checkpoint_files.reader import Checkpoint, open_checkpoint
 from ..checkpoint_files.working_folder import WorkingFolder
 from . import object_checkpoint
 from .keras_state import is_from_optimizer_v2
 from .name_maps import GUESS, as_text
 from .optimizer_v2_checkpoint import load_optimizer_v2
-from .report import CheckpointMismatch, Leftover
+from .report import CheckpointMismatch, Leftover, Report
 from .v1_checkpoint import guess_name_map, load_v1_checkpoint, save_v1_checkpoint
 
 
-def convert(arguments, name_map):
+def convert(arguments: Namespace, name_map: Any) -> Report:
     """Converts a checkpoint to a Keras file or an object-based checkpoint, or back to v1.
 
     The source is a v1 checkpoint; or what Keras 2 saved with an OptimizerV2, if the model is of
@@ -76,7 +81,13 @@ class _ChosenNameMap:
       advice: a sentence for errors: how to map further names.
     """
 
-    def __init__(self, name_map, v1_checkpoint, model, optimizer):
+    def __init__(
+        self,
+        name_map: Any,
+        v1_checkpoint: str,
+        model: KerasModel,
+        optimizer: Optional[KerasOptimizer],
+    ) -> None:
         self.name_map, self._notes = name_map, ()
         self.advice = "Map names with --name-map (a file, or guess)"
         if name_map == GUESS:
@@ -87,12 +98,12 @@ class _ChosenNameMap:
             why = " (several variables could be meant)" if unclear else ""
             self.advice = f"--name-map guess {result}{why}: map names with --name-map FILE.json"
 
-    def noted(self, report):
+    def noted(self, report: Report) -> Report:
         """Returns a report with the guessed name map among its notes."""
         return report._replace(notes=report.notes + self._notes)
 
 
-def _check_source(path):
+def _check_source(path: str) -> None:
     """Raises errors for a missing or damaged source before the slow construction of the model."""
     if file_endings.ending_of(path, file_endings.KERAS) and os.path.isfile(path):
         keras_2_state.saved_state(path)
@@ -100,7 +111,9 @@ def _check_source(path):
         open_checkpoint(paths.in_saved_model(path))
 
 
-def _load_optimizer_v2(model, optimizer, arguments, name_map):
+def _load_optimizer_v2(
+    model: KerasModel, optimizer: KerasOptimizer, arguments: Namespace, name_map: Any
+) -> Report:
     for option, value in (("--partial", arguments.partial), ("--ignore", arguments.ignore)):
         if value:
             raise ValueError(f"{option} has no meaning: an OptimizerV2 is loaded completely.")
@@ -119,7 +132,12 @@ def _load_optimizer_v2(model, optimizer, arguments, name_map):
         ) from mismatch
 
 
-def _load_v1(model, optimizer, arguments, guess):
+def _load_v1(
+    model: KerasModel,
+    optimizer: Optional[KerasOptimizer],
+    arguments: Namespace,
+    guess: _ChosenNameMap,
+) -> Report:
     strict, ignore = not arguments.partial, arguments.ignore or ()
     try:
         return load_v1_checkpoint(
@@ -139,7 +157,12 @@ def _load_v1(model, optimizer, arguments, guess):
         ) from mismatch
 
 
-def _save_v1(model, optimizer, arguments, guess):
+def _save_v1(
+    model: KerasModel,
+    optimizer: Optional[KerasOptimizer],
+    arguments: Namespace,
+    guess: _ChosenNameMap,
+) -> Report:
     path, like, overwrite = arguments.destination, arguments.like, arguments.overwrite
     try:
         with contextlib.ExitStack() as stack:
@@ -157,7 +180,7 @@ def _save_v1(model, optimizer, arguments, guess):
         ) from mismatch
 
 
-def _model(name):
+def _model(name: str) -> Tuple[KerasModel, Optional[KerasOptimizer]]:
     """Calls the user's function. Returns a pair of the model, and the optimizer or None."""
     function = user_objects.load(name)
     is_called = callable(function) and not _is_model(function)
@@ -174,12 +197,12 @@ def _model(name):
     )
 
 
-def _is_model(item):
+def _is_model(item: Any) -> bool:
     is_like_a_model = hasattr(item, "trainable_variables") and hasattr(item, "get_layer")
     return is_like_a_model and not isinstance(item, type)
 
 
-def _objects(model, optimizer):
+def _objects(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> tf.train.Checkpoint:
     saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
     return tf.train.Checkpoint(**saved)
 
@@ -187,7 +210,9 @@ def _objects(model, optimizer):
 # To Keras
 
 
-def _save(model, optimizer, arguments, report):
+def _save(
+    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, report: Report
+) -> Report:
     """Saves a Keras file or a checkpoint, completely or not at all.
 
     Returns:
@@ -230,7 +255,7 @@ def _save(model, optimizer, arguments, report):
 # From Keras
 
 
-def _load(path, model, optimizer):
+def _load(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
     """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
     if path.endswith(file_endings.KERAS):
         paths.refuse_missing(path)
@@ -246,13 +271,15 @@ def _load(path, model, optimizer):
     _restore(checkpoint, model, optimizer)
 
 
-def _build(model, optimizer):
+def _build(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
     """Creates the optimizer's variables before loading, so that missing values are detected."""
     if optimizer is not None:
         versions.create_optimizer_weights(optimizer, model.trainable_variables)
 
 
-def _restore(checkpoint, model, optimizer):
+def _restore(
+    checkpoint: Checkpoint, model: KerasModel, optimizer: Optional[KerasOptimizer]
+) -> None:
     """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
     keys = checkpoint.object_graph.variables.values()
     has_model = any(key.startswith("model/") for key in keys)
@@ -273,7 +300,7 @@ def _restore(checkpoint, model, optimizer):
         status.run_restore_ops(versions.keras_2().backend.get_session())
 
 
-def _load_file(path, model, optimizer):
+def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
     """Loads a Keras file into the model, without creating the model that the file describes."""
     watch = Watch([path])
     try:
@@ -305,6 +332,6 @@ def _load_file(path, model, optimizer):
         raise CheckpointError(changes + " Try again.")
 
 
-def _is_compiled_with(model, optimizer):
+def _is_compiled_with(model: KerasModel, optimizer: KerasOptimizer) -> bool:
     model_optimizer = getattr(model, "optimizer", None)
     return optimizer in (model_optimizer, getattr(model_optimizer, "inner_optimizer", None))

@@ -1,14 +1,21 @@
 """Suggests in error messages why a checkpoint does not fit, and how to make it fit."""
 
+from __future__ import annotations
+
 import collections
 import re
+from typing import Dict, Iterable, Iterator, List, Set, Tuple
 
+from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ...in_keras.v1_optimizers.nesting import nested_optimizers
 from .. import checkpoint_contents
+from ..checkpoint_contents.items import Contents, Item
+from ..checkpoint_files.reader import Checkpoint
 from . import name_maps
-from .keras_state import SLOT, VARIABLE
+from .keras_state import SLOT, VARIABLE, KerasState, StateTensor
+from .matching import Match, Misfit
 
 # The last words of variables' names with the same meaning. Words of different rows contradict each
 # other; all other words may mean anything.
@@ -22,7 +29,9 @@ _MEANINGS = (
 _MEANING_OF = {word: words for words in _MEANINGS for word in words}
 
 
-def hints(checkpoint, state, matches, misfits):
+def hints(
+    checkpoint: Checkpoint, state: KerasState, matches: Iterable[Match], misfits: Iterable[Misfit]
+) -> Iterator[str]:
     """Yields suggestions: a name_map that is guessed from shapes, and the optimizer to use."""
     claimed, missing = _unmatched(matches, misfits)
     if not missing and len(claimed) == len(checkpoint.tensors):
@@ -40,19 +49,25 @@ def hints(checkpoint, state, matches, misfits):
         yield from _optimizers(contents, state.optimizer)
 
 
-def guess(checkpoint, state, matches, misfits):
+def guess(
+    checkpoint: Checkpoint, state: KerasState, matches: Iterable[Match], misfits: Iterable[Misfit]
+) -> Tuple[Dict[str, str], bool]:
     """Returns the result of `_by_shape`. The arguments are those of `hints`."""
     contents = checkpoint_contents.contents(checkpoint)
     return _by_shape(contents, state, *_unmatched(matches, misfits))
 
 
-def _unmatched(matches, misfits):
+def _unmatched(
+    matches: Iterable[Match], misfits: Iterable[Misfit]
+) -> Tuple[Set[str], List[StateTensor]]:
     """Returns the arguments `claimed` and `missing` of `_by_shape`."""
     claimed = {name for match in matches for name in match.stored.names}
     return claimed, [misfit.tensor for misfit in misfits if not misfit.names]
 
 
-def _by_shape(contents, state, claimed, missing):
+def _by_shape(
+    contents: Contents, state: KerasState, claimed: Set[str], missing: Iterable[StateTensor]
+) -> Tuple[Dict[str, str], bool]:
     """Maps a variable to an item if no other variable and no other item has this shape and dtype.
 
     Variables and items with a match count, too: the match may be wrong, if the layers of the model
@@ -78,18 +93,18 @@ def _by_shape(contents, state, claimed, missing):
     return name_map, unclear
 
 
-def _may_match(label, item, claimed):
+def _may_match(label: str, item: Item, claimed: Set[str]) -> bool:
     if claimed.intersection(item.stored.names):
         return False
     meanings = {_MEANING_OF.get(_last_word(name)) for name in (label, item.name)}
     return None in meanings or len(meanings) == 1
 
 
-def _last_word(name):
+def _last_word(name: str) -> str:
     return re.sub(r"_\d+$", "", name.rpartition("/")[2]).lower()
 
 
-def _optimizers(contents, optimizer):
+def _optimizers(contents: Contents, optimizer: KerasOptimizer) -> Iterator[str]:
     saved = sorted({(guess.label.split(",")[0], guess.name) for guess in contents.optimizers})
     nested = nested_optimizers(optimizer._v1.optimizer)
     leaves = {each.optimizer.get_name() for each in nested if each.is_leaf}
@@ -110,17 +125,17 @@ def _optimizers(contents, optimizer):
 _WRAPPER_NAMES = {"ExponentialMovingAverage"}
 
 
-def _maker(name):
+def _maker(name: str) -> str:
     """Returns the first part of `Guess.name`, which is the optimizer's name."""
     return name.split("/")[0]
 
 
-def _description(label, name):
+def _description(label: str, name: str) -> str:
     name = _maker(name)
     return f"{'another optimizer' if label == 'unknown' else label} (name={name!r})"
 
 
-def _nested(optimizer):
+def _nested(optimizer: V1Optimizer) -> str:
     """Returns the class and name of an optimizer, and of the optimizers that it wraps."""
     text = f"{type(optimizer).__name__} (name={optimizer.get_name()!r})"
     if not isinstance(optimizer, OptimizerWrapper):

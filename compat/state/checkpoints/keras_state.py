@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections.abc
 import re
-from typing import NamedTuple, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.shortened import quoted
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, ModelOrVariables, NameMap
 
 from ...in_keras.keras_adapters import adapter_of
 from ...in_keras.v1_optimizers import graph_names
@@ -23,6 +24,9 @@ from ..checkpoint_files import tensor_names
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
 _STEP_NAME = "global_step"
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in a graph
+
+
+Rename = Callable[[str], Optional[str]]
 
 
 class StateTensor(NamedTuple):
@@ -42,7 +46,7 @@ class StateTensor(NamedTuple):
     kind: str
     label: str
     name: str
-    shape: tuple
+    shape: Tuple[int, ...]
     dtype: str
     variable: Optional[str] = None
     slot: Optional[str] = None
@@ -65,7 +69,12 @@ class KerasState:
         are not among `model_or_variables`.
     """
 
-    def __init__(self, model_or_variables, optimizer, name_map=None):
+    def __init__(
+        self,
+        model_or_variables: ModelOrVariables,
+        optimizer: Optional[KerasOptimizer],
+        name_map: Optional[NameMap] = None,
+    ) -> None:
         check_optimizer(optimizer)
         if not tf.executing_eagerly() and not versions.for_a_session():
             raise ValueError("Checkpoints can be read and written only outside of tf.function.")
@@ -81,7 +90,9 @@ class KerasState:
             names = "the names of the model and its optimizer"
             refuse_unknown_names(name_map, self._default_names, names)
 
-    def _named(self, model_or_variables):
+    def _named(
+        self, model_or_variables: ModelOrVariables
+    ) -> Tuple[Dict[str, str], Dict[Any, KerasVariable]]:
         """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
         is_dict = isinstance(model_or_variables, collections.abc.Mapping)
         variables = model_or_variables.values() if is_dict else variables_of(model_or_variables)
@@ -116,7 +127,7 @@ class KerasState:
         labels = {name: label for name, (label, _) in entries.items()}
         return labels, {name: each for name, (_, each) in entries.items()}
 
-    def _find_trained(self, model_or_variables):
+    def _find_trained(self, model_or_variables: ModelOrVariables) -> List[KerasVariable]:
         """Returns the trainable variables, and frozen ones for which the optimizer has slots."""
         optimizer, trained = self.optimizer, trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
@@ -143,7 +154,7 @@ class KerasState:
             )
         return trained
 
-    def _find_tensors(self):
+    def _find_tensors(self) -> Iterator[StateTensor]:
         for name, variable in self._variables.items():
             shape, dtype = _spec(variable)
             yield StateTensor(VARIABLE, self._labels[name], name, shape, dtype.name, name)
@@ -169,12 +180,12 @@ class KerasState:
                 STEP, "iterations", step, (), dtype.name if dtype.is_integer else "int64"
             )
 
-    def _renamed(self, default_name):
+    def _renamed(self, default_name: str) -> Optional[str]:
         self._default_names.add(default_name)
         return self._rename_state(default_name)
 
     @property
-    def needs_step(self):
+    def needs_step(self) -> bool:
         """Whether the next updates depend on the number of training steps done."""
         optimizer = self.optimizer
         options = ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps")
@@ -183,12 +194,12 @@ class KerasState:
         is_number = isinstance(rate, (int, float, np.number))
         return optimizer._v1.depends_on_step or needs_step or not is_number
 
-    def build(self):
+    def build(self) -> None:
         """Creates the optimizer's slots and shared variables that do not exist yet."""
         if self._trained:
             versions.create_optimizer_weights(self.optimizer, self._trained)
 
-    def variable_of(self, tensor):
+    def variable_of(self, tensor: StateTensor) -> KerasVariable:
         """Returns the Keras variable of a `StateTensor`; call `build` first."""
         if tensor.kind == VARIABLE:
             return self._variables[tensor.variable]
@@ -199,19 +210,19 @@ class KerasState:
             return self.optimizer.non_slots[tensor.slot]
         return self.optimizer.steps_done().variable
 
-    def value(self, tensor):
+    def value(self, tensor: StateTensor) -> np.ndarray:
         """Returns the value of a `StateTensor` as an array."""
         value = versions.value_of(self.variable_of(tensor))
         return value // batches_a_step(self.optimizer) if tensor.kind == STEP else value
 
-    def assign(self, tensor, value):
+    def assign(self, tensor: StateTensor, value: np.ndarray) -> None:
         """Assigns a value to the variable of a `StateTensor`."""
         if tensor.kind == STEP:
             value = value * batches_a_step(self.optimizer)
         versions.assign_to(self.variable_of(tensor), value)
 
 
-def reset_derived_state(optimizer):
+def reset_derived_state(optimizer: Optional[KerasOptimizer]) -> None:
     """Sets Keras 3's moving averages to the loaded values, and accumulated gradients to 0."""
     if getattr(optimizer, "use_ema", False):
         averages = optimizer._model_variables_moving_average
@@ -222,12 +233,12 @@ def reset_derived_state(optimizer):
             versions.assign_to(total, np.zeros_like(versions.value_of(total)))
 
 
-def is_from_optimizer_v2(optimizer):
+def is_from_optimizer_v2(optimizer: Any) -> bool:
     """Whether `to_keras` made this optimizer from an OptimizerV2, which is in `_inner`."""
     return versions.api_of(getattr(optimizer, "_inner", None)) == "optimizer_v2"
 
 
-def check_optimizer(optimizer):
+def check_optimizer(optimizer: Any) -> None:
     """Raises a TypeError, which says what to pass instead, if `to_keras` did not make this."""
     if optimizer is None or graph_names.is_bridged(optimizer):
         return
@@ -255,14 +266,14 @@ def check_optimizer(optimizer):
     raise TypeError(f"optimizer must be made by to_keras, got {name}. {way_out}")
 
 
-def renaming(name_map):
+def renaming(name_map: Optional[NameMap]) -> Tuple[Rename, Rename]:
     """Returns two functions from a default name to the name in the checkpoint.
 
     The first function is for variables. The second function is for slots, shared variables and the
     global step. A result of None means that the tensor is left out.
     """
 
-    def unchanged(name):
+    def unchanged(name: str) -> str:
         return name
 
     if name_map is None:
@@ -277,14 +288,14 @@ def renaming(name_map):
                     "string without ':0', or None to leave a variable out."
                 )
 
-        def mapped(name):
+        def mapped(name: str) -> Optional[str]:
             return name_map.get(name, name)
 
         return mapped, mapped
     raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
 
 
-def refuse_unknown_names(name_map, known, names):
+def refuse_unknown_names(name_map: Optional[NameMap], known: Collection[str], names: str) -> None:
     """Raises a ValueError if a name_map has keys that are not `known`, which are `names`."""
     is_dict = isinstance(name_map, collections.abc.Mapping)
     unknown, known = sorted(set(name_map) - known, key=str) if is_dict else [], sorted(known)
@@ -295,7 +306,7 @@ def refuse_unknown_names(name_map, known, names):
         )
 
 
-def batches_a_step(optimizer):
+def batches_a_step(optimizer: Any) -> int:
     """Returns the number of batches for one update.
 
     With gradient accumulation, Keras 3 counts batches, but v1 graphs and Keras 2 count updates.
@@ -303,7 +314,7 @@ def batches_a_step(optimizer):
     return getattr(optimizer, "gradient_accumulation_steps", None) or 1
 
 
-def variables_of(model_or_variables):
+def variables_of(model_or_variables: ModelOrVariables) -> List[Any]:
     """Returns a list of the given variables; or of those of a model, which must be built."""
     if not hasattr(model_or_variables, "weights"):
         try:
@@ -320,7 +331,7 @@ def variables_of(model_or_variables):
     return variables
 
 
-def check_variable(value):
+def check_variable(value: Any) -> None:
     """Raises a TypeError if a value is not a variable."""
     if not hasattr(value, "assign") or not hasattr(value, "shape"):
         raise TypeError(
@@ -329,7 +340,7 @@ def check_variable(value):
         )
 
 
-def trainable(model_or_variables):
+def trainable(model_or_variables: ModelOrVariables) -> List[KerasVariable]:
     """Returns a list of the trainable variables."""
     if hasattr(model_or_variables, "trainable_variables"):
         return list(model_or_variables.trainable_variables)
@@ -338,12 +349,12 @@ def trainable(model_or_variables):
     return [variable for variable in variables if variable.trainable]
 
 
-def keras_name(variable):
+def keras_name(variable: KerasVariable) -> str:
     """Returns the name of a variable in Keras: its path in Keras 3."""
     path = getattr(variable, "path", None) if versions.is_keras_3_variable(variable) else None
     return path or variable.name.split(":")[0]
 
 
-def _spec(variable):
+def _spec(variable: KerasVariable) -> Tuple[Any, tf.DType]:
     shape = tf.TensorShape(variable.shape).as_list()
     return tuple(shape), tf.as_dtype(variable.dtype).base_dtype

@@ -3,9 +3,24 @@
 In this module, "the Keras side" means the state in Keras, a list of `StateTensor`.
 """
 
+from __future__ import annotations
+
 import collections
 import re
-from typing import NamedTuple
+from typing import (
+    Any,
+    Counter,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Pattern,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -16,7 +31,8 @@ from ... import plain_text
 from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
-from ..checkpoint_files.tensor_info import is_integer
+from ..checkpoint_files.reader import Checkpoint
+from ..checkpoint_files.tensor_info import Infos, Part, Shape, is_integer
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 
@@ -33,7 +49,7 @@ class Match(NamedTuple):
     stored: StoredTensor
 
     @property
-    def note(self):
+    def note(self) -> str:
         """How `read` changes the value, for the report; "" if the value is not changed."""
         notes = []
         stored = self.stored
@@ -48,10 +64,10 @@ class Match(NamedTuple):
         return ", ".join(notes)
 
     @property
-    def _is_counts(self):
+    def _is_counts(self) -> bool:
         return self.tensor.slot == CountLayout.SLOT
 
-    def verify(self, checkpoint):
+    def verify(self, checkpoint: Checkpoint) -> None:
         """Raises the errors of `read`. Reads the value only if success depends on the value."""
         is_cast = any(info.dtype != self.tensor.dtype for info in self.stored.infos)
         if is_cast or self._is_counts:
@@ -59,7 +75,7 @@ class Match(NamedTuple):
         else:
             self.stored.verify(checkpoint)
 
-    def read(self, checkpoint):
+    def read(self, checkpoint: Checkpoint) -> np.ndarray:
         """Reads the value from a checkpoint.
 
         Raises:
@@ -73,7 +89,7 @@ class Match(NamedTuple):
             value = counts.converted(value, CountLayout.whole(self.tensor.shape))
         return _cast(value, self.tensor.dtype)
 
-    def split(self, value):
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
         """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each tensor.
 
         This is the inverse of `read`. Slices of a tensor remain slices.
@@ -100,15 +116,20 @@ class Misfit(NamedTuple):
 
     tensor: StateTensor
     why: str
-    names: tuple = ()
+    names: Tuple[str, ...] = ()
 
 
-def as_named(tensor):
+Result = Union[Match, Misfit]
+
+
+def as_named(tensor: StateTensor) -> Match:
     """Returns a `Match` that writes a tensor unchanged under its v1 name."""
     return Match(tensor, new_tensor(tensor.name, tensor.dtype, tensor.shape))
 
 
-def match(tensors, infos, ignore=()):
+def match(
+    tensors: Sequence[StateTensor], infos: Infos, ignore: Sequence[Pattern[str]] = ()
+) -> Tuple[List[Match], List[Misfit]]:
     """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
     Names that match a pattern in `ignore` are no global step in a scope.
@@ -125,7 +146,7 @@ def match(tensors, infos, ignore=()):
     results = [
         _find_step(tensor, scopes.values(), names, others)
         if tensor.kind == STEP
-        else _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
+        else _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable or ""))
         for tensor in tensors
     ]
     claims = collections.Counter(name for each in results for name in _claimed_names(each))
@@ -134,11 +155,11 @@ def match(tensors, infos, ignore=()):
     return matches, [each for each in results if isinstance(each, Misfit)]
 
 
-def _claimed_names(result):
+def _claimed_names(result: Result) -> Tuple[str, ...]:
     return result.stored.names if isinstance(result, Match) else ()
 
 
-def _unless_claimed_twice(result, claims):
+def _unless_claimed_twice(result: Result, claims: Counter[str]) -> Result:
     """Returns `result`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
     contested = tuple(name for name in _claimed_names(result) if claims[name] > 1)
     if not contested:
@@ -154,7 +175,7 @@ class _SavedNames:
     the numbers or ranges of parts; it lacks mangled names.
     """
 
-    def __init__(self, infos, shapes):
+    def __init__(self, infos: Infos, shapes: Mapping[str, Shape]) -> None:
         self.infos = infos
         self._parts = partitions.parts(infos)
         saved = {name: info.shape for name, info in infos.items()}
@@ -162,13 +183,13 @@ class _SavedNames:
         mangled = {name for stored in self._mangled.values() for name in stored.names}
         self.bare_names = {PART.sub("", name) for name in set(infos) - mangled}
 
-    def has_variable(self, scope, variable):
+    def has_variable(self, scope: str, variable: Optional[str]) -> bool:
         """Returns whether a scope contains a variable of this name, whole or in parts."""
         if not scope or variable is None:
             return False
         return scope + variable in self.infos or f"{scope}{variable}/part_0" in self.infos
 
-    def stored(self, tensor, scope):
+    def stored(self, tensor: StateTensor, scope: str) -> Optional[StoredTensor]:
         """Returns the `StoredTensor` of a `StateTensor`, with `axis` None if in parts; or None."""
         name, variable = scope + tensor.name, tensor.variable
         if name in self.infos:
@@ -182,7 +203,7 @@ class _SavedNames:
         return StoredTensor.of(names, self.infos, None) if names else None
 
 
-def _scopes(tensors, names, prefer):
+def _scopes(tensors: Iterable[StateTensor], names: _SavedNames, prefer: List[str]) -> List[str]:
     """Returns a list of the possible scopes before the tensors' names, usually only one.
 
     If several scopes fit equally well, those to `prefer` are chosen.
@@ -206,7 +227,9 @@ def _scopes(tensors, names, prefer):
     return best
 
 
-def _find_step(step, scopes, names, others):
+def _find_step(
+    step: StateTensor, scopes: Iterable[List[str]], names: _SavedNames, others: Iterable[str]
+) -> Result:
     """Returns the `Match` of the global step, or a `Misfit`; another network may have a step, too.
 
     A step in a scope, one of the `others`, must be in that of the slots or shared variables.
@@ -220,7 +243,9 @@ def _find_step(step, scopes, names, others):
     return result._replace(why=why)
 
 
-def _find(tensor, scopes, names, variable_shape):
+def _find(
+    tensor: StateTensor, scopes: List[str], names: _SavedNames, variable_shape: Any
+) -> Result:
     """Returns the `Match` of a tensor, which is in one of the scopes, or a `Misfit`."""
     if tensor.kind == SLOT and tensor.name in names.infos:
         scopes = [""]
@@ -247,7 +272,7 @@ def _find(tensor, scopes, names, variable_shape):
     return Misfit(tensor, f"{name!r} has shape {saved} in the checkpoint", stored.names)
 
 
-def _cast(value, dtype):
+def _cast(value: np.ndarray, dtype: str) -> np.ndarray:
     """Casts integers to another integer dtype. Other values already have the right dtype.
 
     Raises:

@@ -1,29 +1,33 @@
 """Reads and formats name maps: JSON objects or Python dicts from old names to new names."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re
+from typing import Any, Mapping, Optional
 
 from ... import special_files
 from ..checkpoint_files import tensor_names
 
+OldToNew = Mapping[str, Optional[str]]  # names; None leaves a tensor out
 GUESS = "guess"  # in place of a file: the name map is guessed
 _ARGUMENT = re.compile(r"\s*name_map\s*=\s*")
 
 
-def as_text(name_map):
+def as_text(name_map: OldToNew) -> str:
     """Returns a dict of strings as text that is valid JSON and valid Python."""
     return json.dumps(name_map, ensure_ascii=False)
 
 
-def read_file(path, command):
+def read_file(path: Optional[str], command: str) -> Any:
     """Reads a name map for a command that cannot guess; returns None if `path` is None."""
     if path == GUESS:
         raise ValueError(f"--name-map guess has no meaning with {command}.")
     return None if path is None else read(path)
 
 
-def read(path):
+def read(path: str) -> Any:
     """Reads a name map from a file.
 
     Args:
@@ -65,7 +69,7 @@ def read(path):
     return name_map
 
 
-def _parse(text):
+def _parse(text: str) -> Any:
     """Parses a text. A dict becomes a tuple of pairs, so that duplicate keys are not lost."""
     try:
         return json.loads(text, object_pairs_hook=tuple)

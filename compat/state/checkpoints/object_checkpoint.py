@@ -1,6 +1,10 @@
 """Writes object-based checkpoints under exact names, completely or not at all."""
 
+from __future__ import annotations
+
 import os
+
+import tensorflow as tf
 
 from legacy_opt import versions
 
@@ -9,7 +13,7 @@ from ..checkpoint_files.reader import open_checkpoint
 from ..checkpoint_files.writer import CheckpointWriter
 
 
-def save(objects, path, overwrite):
+def save(objects: tf.train.Checkpoint, path: str, overwrite: bool) -> None:
     """Writes a tf.train.Checkpoint; `path` is the prefix, to which no number is added.
 
     The file `checkpoint` beside it does not change. For errors see `CheckpointWriter`.

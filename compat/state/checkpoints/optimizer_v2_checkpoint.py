@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import Any, Iterator, List, Optional
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from legacy_opt import versions
 from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Path
 
 from ... import special_files
-from ..checkpoint_contents.keras_2_state import saved_state
+from ..checkpoint_contents.keras_2_state import Pair, SavedByKeras2, saved_state
 from ..checkpoint_files.paths import as_text
 from . import name_maps, object_checkpoint
 from .keras_state import reset_derived_state
@@ -137,7 +137,7 @@ def save_optimizer_v2(
     return Report(tuple(written), (), (), (lost,) if batches else ())
 
 
-def _compared(own, saved):
+def _compared(own: OptimizerV2State, saved: SavedByKeras2) -> Report:
     """Returns the `Report` of an `OptimizerV2State` and the `SavedByKeras2` to load into it."""
     transferred, missing, unused, notes = [], [], [], [_NOT_LOADED]
     without_slots = own.without_slots(saved.keys)
@@ -164,7 +164,7 @@ def _compared(own, saved):
     return Report(tuple(transferred), tuple(unused), tuple(missing), tuple(notes))
 
 
-def _misfit(saved, pair, variable):
+def _misfit(saved: SavedByKeras2, pair: Pair, variable: tf.Variable) -> str:
     """Returns why a tensor of the file cannot be loaded; "" if it can."""
     if pair not in saved.keys:
         return "the file does not contain it"
@@ -174,7 +174,7 @@ def _misfit(saved, pair, variable):
     return "" if info.dtype == variable.dtype.name else f"it is {info.dtype} in the file"
 
 
-def _of_another_class(inner, saved):
+def _of_another_class(inner: Any, saved: SavedByKeras2) -> Iterator[Leftover]:
     """Yields a `Leftover` if the file names another OptimizerV2."""
     if saved.kind == "class":
         registered = versions.keras_2().utils.get_registered_name(type(inner))
@@ -188,7 +188,7 @@ def _of_another_class(inner, saved):
         yield Leftover(f"state of {saved.optimizer}", None, None, why)
 
 
-def _guess(own, saved):
+def _guess(own: OptimizerV2State, saved: SavedByKeras2) -> List[str]:
     """Returns a list with a note that suggests a name_map, if there are names to map."""
     infos = {name: saved.infos[saved.keys[name, ""]] for name in saved.names}
     wanted = [name for name, slot in own.tensors if not slot and name not in infos]

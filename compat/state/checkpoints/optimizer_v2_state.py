@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import collections.abc
+from typing import Any, Collection, Dict, Iterable, Iterator, Mapping, Optional, Set, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.shortened import quoted
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, ModelOrVariables, NameMap
 
 from ...in_keras.v1_optimizers import graph_names
-from ..checkpoint_contents.keras_2_state import STEP
+from ..checkpoint_contents.keras_2_state import STEP, Pair
 from . import keras_state
 from .keras_state import batches_a_step
 
@@ -39,7 +42,13 @@ class OptimizerV2State:
         among `model_or_variables`.
     """
 
-    def __init__(self, model_or_variables, optimizer, name_map=None, saved_names=()):
+    def __init__(
+        self,
+        model_or_variables: ModelOrVariables,
+        optimizer: KerasOptimizer,
+        name_map: Optional[NameMap] = None,
+        saved_names: Collection[str] = (),
+    ) -> None:
         self._optimizer, self.inner = optimizer, optimizer_v2_of(optimizer)
         self.hyperparameters = {
             name for each in versions.with_wrapped(self.inner) for name in each._hyper
@@ -60,46 +69,46 @@ class OptimizerV2State:
         own = _of_optimizer(self.inner, self._trained)
         self.tensors = {**{(name, ""): each for name, each in variables.items()}, **own}
 
-    def label(self, pair):
+    def label(self, pair: Pair) -> str:
         """Returns the name of a variable or slot that is shown to users."""
         name, slot = pair
         label = self._labels.get(name, name)
         return f"{label}, slot {slot}" if name and slot else label or slot
 
-    def value(self, pair):
+    def value(self, pair: Pair) -> Any:
         """Returns the value of one of the `tensors`, as Keras 2 has it."""
         value = self.tensors[pair].numpy()
         return value // batches_a_step(self._optimizer) if pair == _STEP else value
 
-    def assign(self, pair, value):
+    def assign(self, pair: Pair, value: np.ndarray) -> None:
         """Assigns a value of Keras 2 to one of the `tensors`."""
         value = value * batches_a_step(self._optimizer) if pair == _STEP else value
         self.tensors[pair].assign(value)
 
-    def without_slots(self, saved):
+    def without_slots(self, saved: Iterable[Pair]) -> Set[str]:
         """Returns the trained variables of which no slots are in a file with these pairs."""
         names = {name for name, slot in saved if slot and name}
         return set(self._trained) - names if names else set()
 
-    def start_slots(self, names):
+    def start_slots(self, names: Collection[str]) -> None:
         """Assigns the values to slots that Keras 2 gives them when a first gradient arrives."""
         _, variables, _ = self._new_in_keras_2()
         for (name, slot), variable in variables.items():
             if name in names:
                 self.tensors[name, slot].assign(variable)
 
-    def copied_to_keras_2(self):
+    def copied_to_keras_2(self) -> Tuple[Dict[str, tf.Variable], Any]:
         """Returns a dict of copied variables by name, and an OptimizerV2 with a copied state."""
         copies, variables, optimizer = self._new_in_keras_2()
         for pair, variable in variables.items():
             variable.assign(self.value(pair))
         return copies, optimizer
 
-    def batches_without_update(self):
+    def batches_without_update(self) -> int:
         """Returns the number of batches whose gradients Keras 3 has accumulated, but not used."""
         return int(self.tensors[_STEP]) % batches_a_step(self._optimizer)
 
-    def _new_in_keras_2(self):
+    def _new_in_keras_2(self) -> Tuple[Dict[str, tf.Variable], Dict[Pair, tf.Variable], Any]:
         """Copies the variables.
 
         Returns:
@@ -116,7 +125,7 @@ class OptimizerV2State:
         return copies, _of_optimizer(made, trained), made
 
 
-def optimizer_v2_of(optimizer):
+def optimizer_v2_of(optimizer: Any) -> Any:
     """Returns the OptimizerV2 in an optimizer that `to_keras` made from it for Keras 3."""
     if keras_state.is_from_optimizer_v2(optimizer):
         return optimizer._inner
@@ -132,7 +141,7 @@ def optimizer_v2_of(optimizer):
     )
 
 
-def _of_optimizer(optimizer, trained):
+def _of_optimizer(optimizer: Any, trained: Mapping[str, tf.Variable]) -> Dict[Pair, tf.Variable]:
     """Returns the variables of an OptimizerV2 and of those that it wraps, but hyperparameters.
 
     They are in a dict from pairs; `trained` is a dict from names to the tf.Variables it trains.
@@ -140,7 +149,7 @@ def _of_optimizer(optimizer, trained):
     Raises:
       TypeError: slots of the optimizer and of one that it wraps have the same name.
     """
-    tensors = {_STEP: optimizer.iterations}
+    tensors: Dict[Pair, Any] = {_STEP: optimizer.iterations}
     for inner in versions.with_wrapped(optimizer):
         for name, each in inner._trackable_children().items():
             if name not in (STEP, *inner._hyper) and isinstance(each, tf.Variable):
@@ -155,7 +164,9 @@ def _of_optimizer(optimizer, trained):
     return tensors
 
 
-def _named(model_or_variables, name_map, saved_names):
+def _named(
+    model_or_variables: ModelOrVariables, name_map: Optional[NameMap], saved_names: Collection[str]
+) -> Tuple[Dict[str, str], Dict[str, tf.Variable]]:
     """Returns two dicts from names in the file: to names in Keras 3, and to tf.Variables."""
     given = list(_with_names(model_or_variables, name_map, saved_names))
     labels, variables = {}, {}
@@ -172,7 +183,9 @@ def _named(model_or_variables, name_map, saved_names):
     return labels, variables
 
 
-def _with_names(model_or_variables, name_map, saved_names):
+def _with_names(
+    model_or_variables: ModelOrVariables, name_map: Optional[NameMap], saved_names: Collection[str]
+) -> Iterator[Tuple[Optional[str], str, KerasVariable]]:
     """Yields (name in the file or None, name in Keras 3, variable) for each variable."""
     if isinstance(model_or_variables, collections.abc.Mapping):
         yield from ((name, name, each) for name, each in model_or_variables.items())

@@ -6,20 +6,37 @@ in one scope. If there are slots of other optimizers, the name map chooses: slot
 with the shared variables of another would train wrongly, unnoticed. Nothing here needs TensorFlow.
 """
 
+from __future__ import annotations
+
 import collections
 import re
-from typing import NamedTuple, Optional, Tuple
+from typing import (
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Tuple,
+)
+
+import numpy as np
 
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays.interpreter import stored_shape
-from legacy_opt.recorded.records import Slot
+from legacy_opt.recorded.records import Record, Slot
 
 from ... import arrays
 from ..checkpoint_contents import partitions
 from ..checkpoint_contents.stored import StoredTensor
 from ..checkpoint_files.errors import CheckpointError
+from ..checkpoint_files.plain_reader import PlainCheckpoint
+from ..checkpoint_files.tensor_info import Part, Shape
+from .name_maps import OldToNew
 
 STEP = state_files.GLOBAL_STEP
 # A moving average of a variable is no slot of an optimizer.
@@ -41,11 +58,11 @@ class StateArray(NamedTuple):
 
     key: str
     dtype: str
-    shape: Tuple[int, ...]
+    shape: Shape
     stored: StoredTensor
     counts: Optional[CountLayout] = None
 
-    def read(self, checkpoint):
+    def read(self, checkpoint: PlainCheckpoint) -> np.ndarray:
         """Reads the array.
 
         Raises:
@@ -67,7 +84,7 @@ class StateArray(NamedTuple):
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
 
-    def split(self, value):
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
         """Yields arguments of `CheckpointWriter.add` for each tensor; the inverse of `read`."""
         if self.counts is not None:
             value = CountLayout.whole(self.shape).converted(value, self.counts)
@@ -92,7 +109,7 @@ class Plan(NamedTuple):
     left_out: Tuple[str, ...]
 
 
-def plan(checkpoint, record, name_map=None):
+def plan(checkpoint: PlainCheckpoint, record: Record, name_map: Optional[OldToNew] = None) -> Plan:
     """Returns the `Plan` of the state of a rule, a `Record`, in a `PlainCheckpoint`.
 
     Args:
@@ -111,7 +128,7 @@ def plan(checkpoint, record, name_map=None):
 
 
 class _Planner:
-    def __init__(self, checkpoint, record, name_map):
+    def __init__(self, checkpoint: PlainCheckpoint, record: Record, name_map: OldToNew) -> None:
         self._path, self._tensors = checkpoint.path, checkpoint.tensors
         self._record = record
         self._map = name_map
@@ -127,13 +144,13 @@ class _Planner:
         self._sources = {name: self._source(name) for name in record.shared}
         self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
 
-    def _refuse(self, problem):
+    def _refuse(self, problem: str) -> NoReturn:
         raise CheckpointError(f"{self._path!r}: {problem}")
 
-    def _is_of_another_rule(self, problem):
+    def _is_of_another_rule(self, problem: str) -> NoReturn:
         self._refuse(f"the checkpoint does not belong to {self._record.optimizer}: {problem}")
 
-    def plan(self):
+    def plan(self) -> Plan:
         found = [self._shared(name) for name in self._record.shared]
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
@@ -156,13 +173,13 @@ class _Planner:
             self._is_of_another_rule("no variable has its slots")
         return Plan(tuple(found), step, tuple(trained), tuple(untrained), tuple(left_out))
 
-    def _source(self, name):
+    def _source(self, name: str) -> str:
         """Returns the tensor of a scalar: the map's, that without a scope, or that of one scope."""
         found = [each for each in self._ends[name] if each not in self._map]
         is_here = name in self._tensors and name not in self._map
         return self._new.get(name) or (found[0] if len(found) == 1 and not is_here else name)
 
-    def _step(self):
+    def _step(self) -> Optional[str]:
         """Returns the tensor of the global step, in the scope of the optimizer, if at all; or None.
 
         A step in another scope may be that of another network.
@@ -184,7 +201,7 @@ class _Planner:
             self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
         return step
 
-    def _shared(self, name):
+    def _shared(self, name: str) -> StateArray:
         dtype, source = self._record.shared[name].dtype, self._sources[name]
         info = self._tensors.get(source)
         if info is None or (info.dtype, info.shape) != (dtype, ()):
@@ -204,15 +221,15 @@ class _Planner:
                     )
         return self._array(state_files.SHARED + name, source)
 
-    def _hint(self, name):
+    def _hint(self, name: str) -> str:
         found = self._ends.get(name)
         return f"; the name map can choose {quoted(found)}" if found else ""
 
-    def _array(self, key, tensor):
+    def _array(self, key: str, tensor: str) -> StateArray:
         stored = StoredTensor.of([tensor], self._tensors)
         return StateArray(key, stored.dtype, stored.shape, stored)
 
-    def _slots(self, name):
+    def _slots(self, name: str) -> List[StateArray]:
         """Returns the arrays of a variable's slots; [] if it has none.
 
         Raises:
@@ -234,11 +251,12 @@ class _Planner:
         if info.dtype != self._record.dtype:
             self._refuse(f"{name!r} is {info.dtype}, but the record is for {self._record.dtype}")
         return [
-            self._slot_array(state_files.slot_key(new_name, key), name, slot, found[key])
-            for key, slot in group.slots.items()
+            self._slot_array(state_files.slot_key(new_name, key), name, group.slots[key], stored)
+            for key, stored in found.items()
+            if stored
         ]
 
-    def _with_scopes(self, variable, suffix):
+    def _with_scopes(self, variable: str, suffix: str) -> List[str]:
         """Returns the names of a slot's tensors, with and without scopes; usually only one."""
         name = f"{variable}/{suffix}"
         found = [name] if name in self._tensors else []
@@ -249,7 +267,7 @@ class _Planner:
                 found.append(each)
         return found
 
-    def _stored(self, name, slot):
+    def _stored(self, name: str, slot: Slot) -> Optional[StoredTensor]:
         """Returns the tensor of a slot, or those of each part; None if there are none."""
         found = self._with_scopes(name, slot.suffix)
         self._scopes[name].update(each[: -len(f"{name}/{slot.suffix}")] for each in found)
@@ -265,13 +283,15 @@ class _Planner:
             found = found if len(found) == len(self._tensors[name].parts) else ()
         return StoredTensor.of(found, self._tensors) if found else None
 
-    def _slot_array(self, key, name, slot: Slot, stored):
+    def _slot_array(self, key: str, name: str, slot: Slot, stored: StoredTensor) -> StateArray:
         """Returns the array of a slot, after checks that its tensors fit the variable."""
         variable, is_counts = self._tensors[name], slot.layout in CountLayout.KINDS
         shape = stored_shape(slot.layout, variable.shape)
         if len(stored.names) > 1:
-            sorted_parts = sorted(variable.parts, key=lambda part: part[1])
-            parts = [tuple(stored_shape(slot.layout, x) for x in part) for part in sorted_parts]
+            parts = [
+                (stored_shape(slot.layout, size), stored_shape(slot.layout, offset))
+                for size, offset in sorted(variable.parts, key=lambda part: part[1])
+            ]
             shapes, joined = [{each} for each, _ in parts], stored.in_shape(shape)
         else:
             parts = stored.infos[0].parts or (arrays.whole(stored.shape),)
@@ -283,11 +303,14 @@ class _Planner:
                     f"{tensor!r} is {info.dtype} of the shape {list(info.shape)}; the rule "
                     f"has a slot of {slot.dtype}, of the layout {slot.layout!r}"
                 )
+        joined = joined or stored
         counts = CountLayout(joined.shape, tuple(parts)) if is_counts else None
         is_alike = counts == CountLayout.whole(shape)
         return StateArray(key, slot.dtype, shape, joined, None if is_alike else counts)
 
-    def _new_names(self, variables, slots, step):
+    def _new_names(
+        self, variables: List[str], slots: Mapping[str, List[StateArray]], step: Optional[str]
+    ) -> Dict[str, Optional[str]]:
         """Returns a dict from the names of the variables to new names; None leaves a tensor out.
 
         Raises:
@@ -330,7 +353,7 @@ class _Planner:
                 self._refuse(f"two variables would have the name {one!r}")
         return new_names
 
-    def _owner(self, name, variables):
+    def _owner(self, name: str, variables: Collection[str]) -> Optional[str]:
         """Returns the variable of a slot VARIABLE/… or SCOPE/VARIABLE/SUFFIX; None if no slot."""
         if name.endswith(_AVERAGE):
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -50,7 +50,7 @@ class Leftover(NamedTuple):
     dtype: Optional[DType]
     why: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         what = "" if self.dtype is None else f" ({_what(self.shape, self.dtype)})"
         return f"{self.name}{what}: {self.why}"
 
@@ -97,7 +97,7 @@ class Report(NamedTuple):
         """Whether there are no leftovers."""
         return not (self.left_in_checkpoint or self.left_in_model)
 
-    def __str__(self):
+    def __str__(self) -> str:
         count = len(self.transferred)
         lines = ["1 tensor matches." if count == 1 else f"{count} tensors match."]
         width = max((len(each.source) for each in self.transferred), default=0)
@@ -111,7 +111,7 @@ class Report(NamedTuple):
         """Returns the notes, and lines that list all leftovers."""
         return self._lines(list)
 
-    def _lines(self, shortened):
+    def _lines(self, shortened: Callable[[Iterable[str]], List[str]]) -> List[str]:
         lines = list(self.notes)
         if self.left_in_model:
             lines.append("In the model or its optimizer, but not in the checkpoint:")
@@ -147,9 +147,9 @@ class CheckpointMismatch(ValueError):
         self.report = report
 
 
-def _first_few(lines):
+def _first_few(lines: Iterable[str]) -> List[str]:
     return first_few(lines, "  … and {} more, see the error's report".format)
 
 
-def _what(shape, dtype):
+def _what(shape: Any, dtype: DType) -> str:
     return f"{dtype.name} {list(shape)}"

@@ -1,16 +1,25 @@
 """Moves the state of a recorded rule between checkpoints of a Saver and state files."""
 
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Mapping, Optional, Tuple
+
 import numpy as np
 
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays import interpreter
-from legacy_opt.recorded.records import RecordError
+from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.state_files import SavedState
 
 from ..checkpoint_files.plain_reader import PlainCheckpoint
 from . import recorded_state
+from .name_maps import OldToNew
+from .recorded_state import Plan, StateArray
 
 
-def export_state(path, record, destination, name_map=None):
+def export_state(
+    path: str, record: Record, destination: str, name_map: Optional[OldToNew] = None
+) -> Tuple[Plan, int]:
     """Writes the state in a checkpoint to a state file, array by array, without TensorFlow.
 
     For `record` and `name_map` see `recorded_state.plan`.
@@ -26,7 +35,7 @@ def export_state(path, record, destination, name_map=None):
     plan = recorded_state.plan(checkpoint, record, name_map)
     step = 0 if plan.step is None else interpreter.whole_step(checkpoint.read(plan.step))
 
-    def arrays():
+    def arrays() -> Iterator[Tuple[str, Any]]:
         yield state_files.RECORD, state_files.record_bytes(record)
         yield recorded_state.STEP, np.int64(step)
         for each in plan.arrays:
@@ -36,7 +45,13 @@ def export_state(path, record, destination, name_map=None):
     return plan, step
 
 
-def import_state(source, like, destination, overwrite=False, name_map=None):
+def import_state(
+    source: str,
+    like: str,
+    destination: str,
+    overwrite: bool = False,
+    name_map: Optional[OldToNew] = None,
+) -> Tuple[SavedState, Plan, List[str]]:
     """Writes a copy of a checkpoint with the state of a state file. Needs TensorFlow.
 
     The copy has the names, shapes and parts of `like`, a checkpoint of the same rule. Variables
@@ -81,7 +96,12 @@ def import_state(source, like, destination, overwrite=False, name_map=None):
     return state, plan, copied
 
 
-def _check(state, values, plan, wanted):
+def _check(
+    state: SavedState,
+    values: Mapping[str, np.ndarray],
+    plan: Plan,
+    wanted: Mapping[str, StateArray],
+) -> None:
     """Raises a RecordError if the file and the checkpoint do not have the same arrays."""
     for name in state.variables:
         if state_files.VARIABLE + name not in wanted:

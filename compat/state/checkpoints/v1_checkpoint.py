@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import re
-from typing import Iterable, Optional
+from typing import Dict, Iterable, Iterator, List, Optional, Pattern, Sequence, Tuple
 
 from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Path
 
@@ -13,10 +13,12 @@ from ...plain_text import counted
 from ..checkpoint_contents import deeprec_embeddings
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.paths import as_text
-from ..checkpoint_files.reader import open_checkpoint
+from ..checkpoint_files.reader import Checkpoint, open_checkpoint
+from ..checkpoint_files.tensor_info import Infos
 from ..checkpoint_files.writer import CheckpointWriter
 from . import hints, matching
 from .keras_state import STEP, KerasState, reset_derived_state
+from .matching import Match, Misfit
 from .report import CheckpointMismatch, Leftover, Report, first_and_last, leftover, transfer
 
 _NO_COUNTERPART = "nothing in the model or its optimizer matches it"
@@ -76,16 +78,16 @@ def load_v1_checkpoint(
         message contains their number.
     """
     as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
-    ignore = _patterns(ignore)
+    patterns = _patterns(ignore)
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
-    matches, misfits = matching.match(state.tensors, checkpoint.tensors, ignore)
+    matches, misfits = matching.match(state.tensors, checkpoint.tensors, patterns)
     report = Report(
         tuple(
             transfer(first_and_last(each.stored.names), each.tensor.label, each.tensor, each.note)
             for each in matches
         ),
-        tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, ignore)),
+        tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, patterns)),
         _leftovers(_relevant_misfits(misfits, state)),
         (*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
     )
@@ -114,7 +116,9 @@ def load_v1_checkpoint(
     return report
 
 
-def guess_name_map(path, model_or_variables, optimizer):
+def guess_name_map(
+    path: Path, model_or_variables: ModelOrVariables, optimizer: Optional[KerasOptimizer]
+) -> Tuple[Dict[str, str], bool]:
     """Guesses the name_map that the error of `load_v1_checkpoint` suggests.
 
     Returns:
@@ -197,12 +201,13 @@ def save_v1_checkpoint(
                 pieces = list(match.split(state.value(match.tensor)))
             for piece in pieces:
                 writer.add(*piece)
-        for name in copied_names:
-            writer.copy(name, original)
+        if original is not None:
+            for name in copied_names:
+                writer.copy(name, original)
     return report
 
 
-def _open_name_based(path):
+def _open_name_based(path: Path) -> Checkpoint:
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is not None:
         raise ValueError(
@@ -213,7 +218,7 @@ def _open_name_based(path):
     return checkpoint
 
 
-def _patterns(ignore):
+def _patterns(ignore: Iterable[str]) -> List[Pattern[str]]:
     if isinstance(ignore, str) or not isinstance(ignore, collections.abc.Iterable):
         raise TypeError(f"ignore must be a list of regular expressions, got {ignore!r}.")
     patterns = []
@@ -225,19 +230,19 @@ def _patterns(ignore):
     return patterns
 
 
-def _relevant_misfits(misfits, state):
+def _relevant_misfits(misfits: Iterable[Misfit], state: KerasState) -> List[Misfit]:
     """Returns the misfits, but omits a missing global step if the next updates do not need it."""
     return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
 
-def _notes(misfits, state):
+def _notes(misfits: Iterable[Misfit], state: KerasState) -> Iterator[str]:
     for each in misfits:
         if each.tensor.kind == STEP and not state.needs_step:
             yield f"The checkpoint has no global step ({each.why}), so iterations were not changed."
 
 
 @contextlib.contextmanager
-def _value_errors(match, report, verb):
+def _value_errors(match: Match, report: Report, verb: str) -> Iterator[None]:
     """A context in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
         yield
@@ -251,17 +256,19 @@ def _value_errors(match, report, verb):
         ) from error
 
 
-def _leftovers(misfits):
+def _leftovers(misfits: Iterable[Misfit]) -> Tuple[Leftover, ...]:
     return tuple(leftover(each.tensor.label, each.tensor, each.why) for each in misfits)
 
 
-def _unclaimed(tensors, matches):
+def _unclaimed(tensors: Iterable[str], matches: Iterable[Match]) -> List[str]:
     """Returns the names of a checkpoint's tensors that are in none of the matches."""
     claimed = {name for match in matches for name in match.stored.names}
     return [name for name in tensors if name not in claimed]
 
 
-def _leftovers_in_checkpoint(tensors, matches, ignore):
+def _leftovers_in_checkpoint(
+    tensors: Infos, matches: Iterable[Match], ignore: Sequence[Pattern[str]]
+) -> List[Leftover]:
     """Returns a `Leftover` for each tensor that is in none of the matches and is not ignored."""
     names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]
