@@ -11,16 +11,7 @@ needed.
 from __future__ import annotations
 
 import struct
-from typing import (
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Tuple,
-)
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ... import arrays
 from ...file_endings import INDEX

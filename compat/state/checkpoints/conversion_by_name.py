@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import (
-    Any,
-    Callable,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted

@@ -10,17 +10,7 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import (
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Tuple,
-)
+from typing import Collection, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Tuple
 
 import numpy as np
 
