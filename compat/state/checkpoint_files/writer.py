@@ -205,7 +205,7 @@ class CheckpointWriter:
             _save(prefix, items)
         except tf.errors.OpError as error:
             for item in items:
-                if item.checkpoint is not None:
+                if item.checkpoint is not None and item.source_name is not None:
                     item.checkpoint.read(item.source_name)  # raises if its data are damaged
             raise CheckpointError(f"{self.path!r} could not be written: {reason(error)}") from error
         self._shards.append(prefix)
@@ -257,7 +257,7 @@ class _ToWrite(NamedTuple):
     dtype: str
     nbytes: int
     checkpoint: Optional[reader.Checkpoint] = None
-    source_name: str = ""
+    source_name: Optional[str] = None
     source_spec: str = ""
     array: Optional[np.ndarray] = None
 
