@@ -22,7 +22,7 @@ class NamedTensor(NamedTuple):
     """A tensor of a checkpoint: its name, shape (a tuple of ints) and `tf.DType`."""
 
     name: str
-    shape: Tuple[Optional[int], ...]
+    shape: Tuple[int, ...]
     dtype: tf.DType
 
 
@@ -143,4 +143,5 @@ def _set_step(replica: V1Optimizer, original: V1Optimizer):
 
 
 def _tensor(variable: Variable) -> NamedTensor:
-    return NamedTensor(variable.op.name, tuple(variable.shape.as_list()), variable.dtype.base_dtype)
+    shape: Any = variable.shape.as_list()
+    return NamedTensor(variable.op.name, tuple(shape), variable.dtype.base_dtype)

@@ -274,10 +274,10 @@ def to_decay_layout(checkpoint: Checkpoint, layout: str) -> List[Move]:
 
 
 def _in_layout(variable: Item, slot: Item, layout: str) -> Move:
-    old = CountLayout(slot.shape, slot.stored.parts)
+    old = CountLayout(slot.shape or (), slot.stored.parts)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
     parts = (variable if layout == "V1" else slot).stored.parts if old.parts else ()
-    new = CountLayout.of(CountLayout.NAMES[layout], variable.shape, parts)
+    new = CountLayout.of(CountLayout.NAMES[layout], variable.shape or (), parts)
     if slot.shape == new.shape:
         return _move(slot, slot.name)
     note, make = f"counts in layout {layout}", functools.partial(old.converted, to=new)

@@ -156,15 +156,13 @@ class _OptimizerConversion:
         self._variables = {local_name(name): key for name, key in saved.variables.items()}
         self._optimizer = optimizer
         graph: Any = checkpoint.object_graph
-        trained = sorted({full_name for full_name, _ in saved.slots})
-        trained = [full_name for full_name in trained if names[full_name] is not None]
+        of_slots = sorted({full_name for full_name, _ in saved.slots})
+        trained = {new: name for name in of_slots for new in [names[name]] if new is not None}
         if optimizer is not None:
-            infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
-            specs = {
-                names[name]: (info.shape, tf.as_dtype(info.dtype)) for name, info in infos.items()
-            }
+            infos = {new: checkpoint.tensors[graph.variables[trained[new]]] for new in trained}
+            specs = {new: (info.shape, tf.as_dtype(info.dtype)) for new, info in infos.items()}
             v1_names = graph_names.names(optimizer, specs)
-            self._place_slots({names[name]: name for name in trained}, v1_names.slots)
+            self._place_slots(trained, v1_names.slots)
             self._place_shared(v1_names.shared)
             if not self._is_keras_own:
                 self._leave_shared()
