@@ -128,17 +128,14 @@ def _binds(use: MissingUse) -> bool:
 
 def _missing(use: MissingUse, module: scopes.Module, is_certain: bool) -> Missing:
     path, line = module.source.place(use.node.lineno)
-    last_line = max(_last_line(node) for node in ast.walk(use.node))
+    ends = ("end_lineno", "lineno")  # Python 3.8 has the first
+    last_line = max(getattr(each, end, 0) or 0 for each in ast.walk(use.node) for end in ends)
     further_lines = last_line - use.node.lineno
     entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
     is_certain = is_certain and not (entry and entry.fate.now)  # it is there, see above
     return missing_at(use.name, path, line)._replace(
         is_certain=is_certain, last_line=line + further_lines, is_import=_binds(use)
     )
-
-
-def _last_line(node: Any) -> int:
-    return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
 
 
 def missing_at(full_name: str, path: str, line: int) -> Missing:

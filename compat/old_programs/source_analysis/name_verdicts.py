@@ -133,7 +133,10 @@ def verdict(name: str) -> Optional[Verdict]:
         return Verdict(CHANGE, name, None, advice)
     slim = _SLIM.match(name)
     if slim and slim.group("name") in _SLIM_HELPERS:
-        return _slim_verdict(name, slim.group("name"))
+        if name.startswith("tf_slim"):
+            return Verdict(STAYS, name, None, f"{_ACCEPTS_ANY} {SLIM_NEEDS}")
+        now = "legacy_opt." + slim.group("name")
+        return Verdict(CHANGE, old_names.public_name(name), now, "")
     return _table_verdict(name)
 
 
@@ -164,12 +167,6 @@ def _keras_verdict(name: str, match: Match[str]) -> Verdict:
     if last == "Optimizer":
         return Verdict(STAYS, public, None, "Keras' base class.")
     return Verdict(STAYS, public, None, _LEGACY if match.group("legacy") else "A Keras optimizer.")
-
-
-def _slim_verdict(name: str, last: str) -> Verdict:
-    if name.startswith("tf_slim"):
-        return Verdict(STAYS, name, None, f"{_ACCEPTS_ANY} {SLIM_NEEDS}")
-    return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
 def _table_verdict(name: str) -> Optional[Verdict]:
@@ -261,15 +258,6 @@ def _is_in_a_module_of_optimizers(module: str, last: str) -> bool:
         return False
     is_class = last[:1].isupper() and not last.isupper()
     return bool(_OPTIMIZERS.search(module)) and (is_class or last.endswith("_optimizer"))
-
-
-def verdict_on_own_function(name: str) -> Optional[Verdict]:
-    """Returns the `Verdict` on a function that the audited code defines; None if it is a guess.
-
-    For example, the audited code defines optimize_loss if tf_slim itself is audited.
-    """
-    judgement = verdict(name)
-    return None if judgement is None or judgement.is_guess else judgement
 
 
 def is_tensorflow(name: Any) -> bool:

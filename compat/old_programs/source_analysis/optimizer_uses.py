@@ -37,6 +37,7 @@ _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
 # The position of the optimizer among the arguments of these functions.
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
+_TOO_DEEP = "it is nested too deeply."
 
 
 class Use(NamedTuple):
@@ -87,14 +88,15 @@ def audit(paths: Iterable[str]) -> Tuple[List[Use], int]:
         except sources.UnreadableError as error:
             uses.append(_unreadable(error))
         except RecursionError:
-            uses.append(_too_deep(path))
+            uses.append(_unreadable(sources.UnreadableError(path, 1, 1, _TOO_DEEP)))
     names = NameResolver(modules)
     classes = Classes(names)
     for module in modules:
         try:
             uses += _OptimizerUses(module, names, classes).uses()
         except RecursionError:
-            uses.append(_too_deep(module.source.path))
+            path = module.source.path
+            uses.append(_unreadable(sources.UnreadableError(path, 1, 1, _TOO_DEEP)))
     order = {path: index for index, path in enumerate(files)}
     return sorted(uses, key=lambda use: _sort_key(use, order)), len(files)
 
@@ -102,10 +104,6 @@ def audit(paths: Iterable[str]) -> Tuple[List[Use], int]:
 def _unreadable(error: sources.UnreadableError) -> Use:
     place = (error.path, error.line, error.column)
     return Use(*place, "unreadable", MANUAL, "", None, error.why)
-
-
-def _too_deep(path: str) -> Use:
-    return Use(path, 1, 1, "unreadable", MANUAL, "", None, "it is nested too deeply.")
 
 
 def _sort_key(use: Use, order: Dict[str, int]) -> Tuple[int, int, int, int]:
@@ -258,8 +256,10 @@ class _OptimizerUses(ast.NodeVisitor):
                 path, line = each.module.source.place(each.node.lineno)
                 return Verdict(STAYS, each.name, None, f"The class is defined in {path}:{line}.")
         functions = [each for each in definitions if not isinstance(each.node, ast.ClassDef)]
-        helpers = [name_verdicts.verdict_on_own_function(each.full_name) for each in functions]
-        verdict = next(filter(None, helpers), None) or self._verdict(callees)
+        # The audited code defines optimize_loss, for example, if tf_slim itself is audited.
+        helpers = [name_verdicts.verdict(each.full_name) for each in functions]
+        known = (each for each in helpers if each is not None and not each.is_guess)
+        verdict = next(known, None) or self._verdict(callees)
         if verdict is not None and verdict.name.startswith("tf.keras."):
             verdict = _with_advice_on_keywords(verdict, {keyword.arg for keyword in node.keywords})
         return verdict

@@ -25,6 +25,7 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
+    Union,
 )
 
 from .. import old_names
@@ -150,13 +151,11 @@ class MissingUses(ast.NodeVisitor):
         if isinstance(node.body[-1], _JUMPS):
             self._guarded += names  # the rest of the block depends on the condition, like an `else`
 
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        with self._guarding(self._checked_names(node.test)):
+    def visit_IfExp(self, node: Union[ast.IfExp, ast.BoolOp]) -> None:
+        with self._guarding(self._checked_names(getattr(node, "test", node))):
             self.generic_visit(node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        with self._guarding(self._checked_names(node)):
-            self.generic_visit(node)
+    visit_BoolOp = visit_IfExp
 
     def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
@@ -192,7 +191,9 @@ class MissingUses(ast.NodeVisitor):
         meanings = self._names.resolve(node, self._scope)
         if not _VERSIONS.isdisjoint(map(str, meanings)):
             return True
-        sources = [(each.node, each.scope) for each in meanings if _is_function(each)]
+        definitions = [each for each in meanings if isinstance(each, scopes.Definition)]
+        functions = [each for each in definitions if not isinstance(each.node, ast.ClassDef)]
+        sources = [(each.node, each.scope) for each in functions]
         if isinstance(node, ast.Name):
             sources += [(value.expression, value.scope) for value in self._scope.values(node)]
         return any(
@@ -267,11 +268,6 @@ def _presence_check(node: ast.AST) -> Tuple[Optional[ast.expr], Optional[str]]:
 
 def _called(node: Any) -> Optional[str]:
     return getattr(getattr(node, "func", None), "id", None)
-
-
-def _is_function(meaning: Meaning) -> bool:
-    node = getattr(meaning, "node", None)
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
