@@ -212,8 +212,9 @@ class _OptimizerConversion:
 
     def _slot_key(self, full_name: str, slot_name: str) -> Optional[str]:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
-        candidates = neighbours.names_in_keras_2(slot_name) if self._is_keras_own else ()
-        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *candidates))
+        rows = neighbours.of_library(neighbours.KERAS).values() if self._is_keras_own else ()
+        in_keras = (row.slots[slot_name][0] for (row,) in rows if slot_name in row.slots)
+        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *in_keras))
         return next((key for key in keys if key is not None), None)
 
     def _place_shared(self, v1_shared: Mapping[str, graph_names.Tensor]) -> None:

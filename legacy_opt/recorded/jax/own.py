@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from legacy_opt.recorded import neighbours
-from legacy_opt.recorded.neighbours import grading
+from legacy_opt.recorded.neighbours import OPTAX, grading
 from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
@@ -56,7 +55,7 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
       RecordError: optax has no such optimizer, or its training differs: the message says by how
         much.
     """
-    setting, grade = grading.chosen(state, neighbours.OPTAX, "optax.{}", _train, hyperparameters)
+    setting, grade = grading.chosen(state, OPTAX, "optax.{}", _train, hyperparameters)
     return OptaxOwn(*_optimizer(state, setting), grade)
 
 

@@ -44,11 +44,6 @@ def of_library(library: str) -> Mapping[str, List[Neighbour]]:
     return found
 
 
-def names_in_keras_2(slot: str) -> List[str]:
-    """Returns the names of a slot of rules in the optimizers of Keras 2."""
-    return [e.slots[slot][0] for e in NEIGHBOURS if e.library == KERAS and slot in e.slots]
-
-
 def _epsilon(ours: Mapping[str, Any]) -> float:
     """Returns the epsilon of an Adam that adds it after the correction of the bias.
 

@@ -7,9 +7,8 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 import torch
 
-from legacy_opt.recorded import neighbours
 from legacy_opt.recorded.arrays.interpreter import check_array
-from legacy_opt.recorded.neighbours import grading
+from legacy_opt.recorded.neighbours import TORCH, grading
 from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.state_files import SavedState, check_variable
 from legacy_opt.recorded.writing import PathLike, replaced
@@ -59,9 +58,7 @@ def from_state(
     for name, parameter in parameters.items():
         check_variable(state, name, parameter)
         check_array(repr(name), state.variables[name], parameter.dtype, parameter.shape)
-    setting, grade = grading.chosen(
-        state, neighbours.TORCH, "PyTorch's {}", _train, hyperparameters
-    )
+    setting, grade = grading.chosen(state, TORCH, "PyTorch's {}", _train, hyperparameters)
     return TorchOwn(_optimizer(state, setting, parameters), grade)
 
 
