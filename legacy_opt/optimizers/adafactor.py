@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +33,7 @@ from legacy_opt.core.types import (
     FunctionOfStep,
     Hyperparameter,
     Tensor,
+    TensorLike,
     Variable,
 )
 from legacy_opt.core.update import RuleResult
@@ -42,10 +43,10 @@ class _AdamDecayRate(StepFunction):
     kind = "adam"
     public_name = "adafactor_decay_rate_adam"
 
-    def __init__(self, beta2):
+    def __init__(self, beta2: float) -> None:
         self.beta2 = argument_checks.open_unit_interval("beta2", beta2)
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> Tensor:
         t = _floating(step) + 1
         beta = tf.constant(self.beta2, t.dtype)
         return beta * (1 - tf.pow(beta, t - 1)) / (1 - tf.pow(beta, t))
@@ -55,19 +56,19 @@ class _PowDecayRate(StepFunction):
     kind = "pow"
     public_name = "adafactor_decay_rate_pow"
 
-    def __init__(self, exponent):
+    def __init__(self, exponent: float) -> None:
         self.exponent = argument_checks.positive("exponent", exponent)
         if self.exponent > 1:
             raise ValueError(f"exponent must be at most 1, got {exponent!r}.")
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> Tensor:
         rate = 1 - tf.pow(_floating(step) + 1, -self.exponent)
         numpy_type = rate.dtype.as_numpy_dtype
         below_1 = np.nextafter(numpy_type(1), numpy_type(0))  # see `adafactor_decay_rate_pow`
         return tf.minimum(rate, below_1)
 
 
-def _floating(step):
+def _floating(step: TensorLike) -> Tensor:
     step = tf.convert_to_tensor(step)
     return step if step.dtype.is_floating else tf.cast(step, tf.float32)
 
@@ -201,7 +202,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             layouts["v"] = Slot(dtype=tf.float32)
         return layouts
 
-    def _has_momentum(self):
+    def _has_momentum(self) -> bool:
         is_number = isinstance(self._beta1, numbers.Real)  # other values may become nonzero
         return not is_number or self._beta1 != 0
 
@@ -229,10 +230,12 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             new_slots["m"] = tf.cast(change, value.dtype)
         return tf.cast(change, value.dtype), new_slots
 
-    def _normalized(self, grad, slots, decay, hyper):
+    def _normalized(
+        self, grad: Tensor, slots: SimpleNamespace, decay: Tensor, hyper: SimpleNamespace
+    ) -> Tuple[Tensor, Dict[str, Tensor]]:
         """Returns the gradient divided by the root of its second moment, and the new moments."""
 
-        def moment(slot, mean):
+        def moment(slot: Tensor, mean: Tensor) -> Tensor:
             return decay * tf.cast(slot, grad.dtype) + (1 - decay) * mean
 
         square = tf.square(grad) + hyper.epsilon1
@@ -246,13 +249,13 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         normalized = grad * (row_factor * column_factor)
         return normalized, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
 
-    def _rate(self, hyper, dtype):
+    def _rate(self, hyper: SimpleNamespace, dtype: DType) -> Tensor:
         if self._learning_rate is not None:
             return hyper.learning_rate
         rate = tf.minimum(tf.math.rsqrt(tf.cast(hyper.global_step, dtype) + 1), 0.01)
         return rate if self._multiply_by_parameter_scale else rate * 0.05
 
-    def _second_moment_decay(self, hyper, dtype):
+    def _second_moment_decay(self, hyper: SimpleNamespace, dtype: DType) -> Tensor:
         if hasattr(hyper, "decay_rate"):  # not a function of the step
             return hyper.decay_rate
         decay_fn: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
@@ -289,15 +292,15 @@ def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     return _PowDecayRate(exponent)
 
 
-def _rms(tensor):
+def _rms(tensor: Tensor) -> Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(tensor)))
 
 
-def _positive_if_number(name, value):
+def _positive_if_number(name: str, value: Optional[Hyperparameter]) -> Any:
     return argument_checks.positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def _first_argument(name, value):
+def _first_argument(name: str, value: Any) -> bool:
     """Checks that the constructor's first argument is a bool, and returns it.
 
     The error message explains that the first argument is not the learning rate.
@@ -309,7 +312,7 @@ def _first_argument(name, value):
         raise TypeError(f"{error} {rate}") from None
 
 
-def _refuse_option(name, value):
+def _refuse_option(name: str, value: Any) -> None:
     if value:
         raise ValueError(
             f"{name}={value!r} is an experimental option of tensor2tensor and not supported. Pass "

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import GlobalStep, Gradient, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import Addition, RuleResult, Update
-from legacy_opt.core.variable_access import Rows, WholeVariable, after, on_any_device
+from legacy_opt.core.variable_access import Access, Rows, WholeVariable, after, on_any_device
 from legacy_opt.optimizers import flat_elements
 
 _MOST_AXES = 7  # GatherNd and ScatterNdAdd accept no variables with more axes.
@@ -126,7 +126,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator_decay_power": power,
         }
 
-    def _power_layout(self, prepared=None):
+    def _power_layout(self, prepared: Any = None) -> flat_elements.FlatElement:
         shared = prepared if isinstance(prepared, flat_elements.SharedCount) else None
         dtype = self.global_step_variable().dtype.base_dtype
         return self._layout_of_counts(0, dtype=dtype, shared=shared)
@@ -156,7 +156,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return super().pure_rule(variable, sparse)
 
     @staticmethod
-    def _decayed(accumulator, hyper):
+    def _decayed(accumulator: Tensor, hyper: SimpleNamespace) -> Tensor:
         return tf.maximum(
             accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
         )
@@ -182,7 +182,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 lr=update.hyper.learning_rate,
             )
 
-    def _has_kernel(self, variable, sparse):
+    def _has_kernel(self, variable: Variable, sparse: bool) -> bool:
         kernel = fused_kernels.find("Adagrad", variable, sparse)
         return self.use_fused_kernels and kernel is not None
 
@@ -214,12 +214,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
             prepared.update((id(each.variable), decayed) for each in itertools.chain(*groups))
         return prepared
 
-    def _read_shared_count(self, group):
+    def _read_shared_count(self, group: List[Update]) -> Dict[int, flat_elements.SharedCount]:
         with tf.device(group[0].variable.device):
             count = self._read_power(group[0])
         return {id(each.variable): each.prepared._replace(value=count) for each in group}
 
-    def _decay_whole(self, groups):
+    def _decay_whole(self, groups: List[List[Update]]) -> Sequence[Union[Operation, Tensor, None]]:
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
         Each group is a list of a variable's `Update`, or of the updates of its parts. Wait for the
@@ -233,7 +233,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         building = versions.building()
         if building == versions.GRAPH:
 
-            def decay_now(due_period):
+            def decay_now(due_period: Tensor) -> Sequence[Union[Operation, Tensor, None]]:
                 # Read the counts again, because another worker may just have applied the decay.
                 return self._decay_due(groups, self._due(due_period, groups))
 
@@ -248,11 +248,13 @@ class AdagradDecayOptimizer(RuleOptimizer):
             return [conditions.run_by_cond(is_any_due, lambda: self._decay_due(groups, due))]
         return self._decay_due(groups, due)
 
-    def _due(self, period, groups):
+    def _due(self, period: Tensor, groups: List[List[Update]]) -> Tensor:
         """Returns a tensor that is True for each variable with a due decay."""
         return period > tf.stack([self._read_power(group[0]) for group in groups])
 
-    def _decay_due(self, groups, due):
+    def _decay_due(
+        self, groups: List[List[Update]], due: Tensor
+    ) -> Sequence[Union[Operation, Tensor, None]]:
         writes = []
         step = groups[0][0].hyper.global_step
         # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
@@ -275,7 +277,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                     writes.append(self._add_to_power(update, update.access, increments[i]))
         return writes
 
-    def _decay_rows(self, update):
+    def _decay_rows(self, update: Update) -> Sequence[Union[Operation, Tensor, None]]:
         # tf.cond is not used, because after the first period some rows decay in nearly every step.
         # The counts are read as late as possible, because other workers also decay rows.
         with after(update.grad):
@@ -290,18 +292,20 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 self._add_to_power(update, overdue, ones),
             ]
 
-    def _read_power(self, update):
+    def _read_power(self, update: Update) -> Tensor:
         return self._power_layout().read(
             update.slots.accumulator_decay_power, update.access, update.grad
         )
 
-    def _add_to_power(self, update, access, increment):
+    def _add_to_power(
+        self, update: Update, access: Access, increment: Tensor
+    ) -> Optional[Operation]:
         layout = self._power_layout(update.prepared)
         return layout.add(update.slots.accumulator_decay_power, access, increment)
 
 
 @contextlib.contextmanager
-def _on_device_of(update):
+def _on_device_of(update: Update) -> Iterator[None]:
     """A scope on the device of a part; other variables are already on the current device."""
     with contextlib.ExitStack() as scope:
         if update.prepared is not None:

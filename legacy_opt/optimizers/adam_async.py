@@ -27,7 +27,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import ScalarSlot, Slot
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.types import DType, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import after
 from legacy_opt.optimizers.adam_base import AdamBase
@@ -103,7 +103,14 @@ class AdamAsyncOptimizer(AdamBase):
             beta2_power=ScalarSlot(self._beta2, tf.float32),
         )
 
-    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+    def _rounded_rule(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        rounding: str,
+    ) -> RuleResult:
         hyper = _with_powers(hyper, slots, value.dtype)
         change, changes = super()._rounded_rule(grad, value, slots, hyper, rounding)
         return change, dict(changes, **self._next_powers(slots))
@@ -137,7 +144,7 @@ class AdamAsyncOptimizer(AdamBase):
             next_powers = self._next_powers(powers).items()
             return tf.group(*[access.assign(getattr(slots, name), to) for name, to in next_powers])
 
-    def _next_powers(self, powers):
+    def _next_powers(self, powers: SimpleNamespace) -> Dict[str, Tensor]:
         hyper = self.hyperparameters(tf.float32)
         return {
             "beta1_power": powers.beta1_power * hyper.beta1,
@@ -145,7 +152,7 @@ class AdamAsyncOptimizer(AdamBase):
         }
 
 
-def _with_powers(hyper, powers, dtype):
+def _with_powers(hyper: SimpleNamespace, powers: SimpleNamespace, dtype: DType) -> SimpleNamespace:
     beta1_power = tf.cast(powers.beta1_power, dtype)
     beta2_power = tf.cast(powers.beta2_power, dtype)
     return changed(hyper, beta1_power=beta1_power, beta2_power=beta2_power)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from types import SimpleNamespace
-from typing import Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import tensorflow as tf
 
@@ -65,7 +65,7 @@ class AdamBase(RuleOptimizer):
     _beta2_t = tensor_of("beta2")
     _epsilon_t = tensor_of("epsilon")
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         gradient_checks.refuse_overrides(cls, _REPLACEMENTS)
 
@@ -90,7 +90,7 @@ class AdamBase(RuleOptimizer):
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
-    def _get_beta_accumulators(self):
+    def _get_beta_accumulators(self) -> Tuple[Any, ...]:
         """Returns the variables with the powers of beta; (None, None) before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
@@ -99,11 +99,18 @@ class AdamBase(RuleOptimizer):
     ) -> RuleResult:
         return self._rounded_rule(grad, value, slots, hyper, self._rounding_of_operations())
 
-    def _rounding_of_operations(self):
+    def _rounding_of_operations(self) -> str:
         """Returns the rounding of `moments` without a kernel: like TensorFlow's sparse updates."""
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
-    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+    def _rounded_rule(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        rounding: str,
+    ) -> RuleResult:
         """Computes `rule`, with the given rounding of `moments`."""
         m, v = moments(grad, slots, hyper, rounding)
         change = corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
@@ -138,7 +145,9 @@ class AdamBase(RuleOptimizer):
             "Adam", update, hyper, beta2_power=hyper.beta2_power, use_nesterov=use_nesterov
         )
 
-    def _call_kernel(self, kernel, update, hyper, **arguments):
+    def _call_kernel(
+        self, kernel: str, update: Update, hyper: SimpleNamespace, **arguments: Any
+    ) -> Optional[Operation]:
         """Applies a kernel with the arguments that the kernels of Adam and AdaMax share."""
         return fused_kernels.apply(
             kernel,
@@ -165,7 +174,9 @@ class AdamBase(RuleOptimizer):
         return new_values
 
 
-def moments(grad, slots, hyper, rounding):
+def moments(
+    grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+) -> Tuple[Tensor, Tensor]:
     """Returns the new moments; `rounding` is `AS_WRITTEN`, `AS_IN_A_SESSION` or `AS_FUSED`."""
     m = moving_average(slots.m, grad, hyper.beta1, rounding)
     if rounding == AS_FUSED:
@@ -176,13 +187,13 @@ def moments(grad, slots, hyper, rounding):
     return m, slots.v * hyper.beta2 + weighted_square
 
 
-def moving_average(average, value, beta, rounding):
+def moving_average(average: Tensor, value: Tensor, beta: Tensor, rounding: str) -> Tensor:
     """Returns the next moving average, rounded as `rounding` says; see `moments`."""
     if rounding == AS_FUSED:
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)
 
 
-def corrected_rate(hyper):
+def corrected_rate(hyper: SimpleNamespace) -> Tensor:
     """Returns the learning rate with Adam's bias correction of both moments."""
     return hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)

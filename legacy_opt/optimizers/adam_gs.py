@@ -13,13 +13,13 @@ Source: `tf.contrib.opt.AdamGSOptimizer` and `LazyAdamGSOptimizer` of TensorFlow
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Dict, Union
+from typing import Dict, Tuple, Union
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.named_values import changed
-from legacy_opt.core.types import DType, GlobalStep, Hyperparameter
+from legacy_opt.core.types import DType, GlobalStep, Hyperparameter, Tensor
 from legacy_opt.optimizers.adam_base import AdamBase
 
 
@@ -88,7 +88,7 @@ class AdamGSOptimizer(AdamBase):
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {}
 
-    def _get_beta_accumulators(self):
+    def _get_beta_accumulators(self) -> Tuple[Tensor, Tensor]:
         """Returns the powers of beta as float32 scalars, from the last call of `apply_gradients`.
 
         Raises:

@@ -140,7 +140,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
         flags = self._flags_of(self._name_to_match(variable))
         return changed(super().hyper_for(variable), **flags)
 
-    def _flags_of(self, name):
+    def _flags_of(self, name: str) -> Dict[str, bool]:
         """Returns the flags that depend on a variable's name, for `hyper` of its rule."""
         return {"decays": self._do_use_weight_decay(name)}
 
@@ -166,16 +166,16 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
         """Returns the moments to use in the update. The class for LAMB corrects their bias here."""
         return m, v
 
-    def _do_use_weight_decay(self, param_name):
+    def _do_use_weight_decay(self, param_name: str) -> bool:
         rate = self._weight_decay_rate
         if not (argument_checks.is_tensor_like(rate) or rate or self._decays_at_zero):
             return False
         return not matches(self.exclude_from_weight_decay, param_name)
 
-    def _get_variable_name(self, param_name):
+    def _get_variable_name(self, param_name: str) -> str:
         return re.sub(r":\d+$", "", param_name)
 
 
-def matches(patterns, name):
+def matches(patterns: Optional[Sequence[str]], name: str) -> bool:
     """Whether one of the regular expressions in `patterns` (or None) is found in `name`."""
     return any(re.search(pattern, name) for pattern in patterns or ())

@@ -12,12 +12,13 @@ for Stochastic Optimization" (2014), section 7.1.
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from types import SimpleNamespace
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
-from legacy_opt.core.types import Hyperparameter, Operation
-from legacy_opt.core.update import Update
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.optimizers.adam_base import AdamBase, moving_average
 
 
@@ -71,11 +72,18 @@ class AdaMaxOptimizer(AdamBase):
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"beta1_power": self._beta1}
 
-    def _get_beta_accumulators(self):
+    def _get_beta_accumulators(self) -> Any:
         """Returns the variable with the power of beta1; None before the first update."""
         return self._non_slot("beta1_power")
 
-    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+    def _rounded_rule(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        rounding: str,
+    ) -> RuleResult:
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         change = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any, ClassVar, Optional
+from typing import Any, Callable, ClassVar, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -67,7 +67,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         """Whether there is a `sign_decay_fn`, which is called with the global step."""
         return self._sign_decay_fn is not None
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         super()._prepare()
         decay = 1.0
         if self._sign_decay_fn is not None:
@@ -81,13 +81,19 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     ) -> RuleResult:
         return self._rule(grad, slots, hyper, self._multiplier)
 
-    def _rule(self, grad, slots, hyper, multiplier):
+    def _rule(
+        self,
+        grad: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        multiplier: Callable[[Tensor, SimpleNamespace], Tensor],
+    ) -> RuleResult:
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
 
         # The factor of each element is selected from three scalars. It is not computed from tensors
         # of signs, because Grappler would regroup the products, and the results would change.
-        def rate_for(sign):
+        def rate_for(sign: int) -> Tensor:
             return hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper)
 
         rate_of_equal, rate_of_zero, rate_of_opposite = rate_for(1), rate_for(0), rate_for(-1)
@@ -166,7 +172,7 @@ class AddSignOptimizer(_SignOptimizer):
     _kernel, _own_argument = "AddSign", "alpha"
     _alpha_t = tensor_of("alpha")
 
-    def _multiplier(self, sign, hyper):
+    def _multiplier(self, sign: Tensor, hyper: SimpleNamespace) -> Tensor:
         return hyper.alpha + sign
 
 
@@ -228,12 +234,12 @@ class PowerSignOptimizer(_SignOptimizer):
     _logbase_t = tensor_of("logbase")
     _computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         if callable(self._logbase):  # `to_keras` replaces `_base` in each step
             self._logbase = _logarithm(self._base)
         super()._prepare()
 
-    def _multiplier(self, sign, hyper):
+    def _multiplier(self, sign: Tensor, hyper: SimpleNamespace) -> Tensor:
         return tf.exp(hyper.logbase * sign)
 
     def sparse_rule(
@@ -243,19 +249,19 @@ class PowerSignOptimizer(_SignOptimizer):
         wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow for bfloat16
         e = tf.cast(tf.cast(np.float32(math.e), dtype), wide)
 
-        def multiplier(sign, hyper):
+        def multiplier(sign: Tensor, hyper: SimpleNamespace) -> Tensor:
             return tf.cast(tf.pow(e, tf.cast(hyper.logbase * sign, wide)), dtype)
 
         return self._rule(grad, slots, hyper, multiplier)
 
 
-def _sign(values):
+def _sign(values: Tensor) -> Tensor:
     if values.dtype == tf.bfloat16:  # TensorFlow 1.15 has no Sign for bfloat16 on CPUs
         return tf.cast(tf.sign(tf.cast(values, tf.float32)), values.dtype)
     return tf.sign(values)
 
 
-def _logarithm(base):
+def _logarithm(base: Hyperparameter) -> Hyperparameter:
     """Returns the natural logarithm of a base; if the base is not a number, as a callable."""
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))

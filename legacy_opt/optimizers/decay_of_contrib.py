@@ -7,7 +7,7 @@ of this package (`legacy-opt docs differences_from_originals`); everything else 
 
 from __future__ import annotations
 
-from typing import Any, Collection, Optional, Type
+from typing import Any, Collection, Iterable, List, Optional, Type
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ class _DecayOfContrib:
         return super().minimize(*args[:_COMMON_ARGUMENTS], **kwargs)
 
     @staticmethod
-    def _as_variables(decay_var_list):
+    def _as_variables(decay_var_list: Iterable[Variable]) -> Optional[List[Variable]]:
         """An empty list means all variables. A partitioned variable is not its partitions."""
         return list(decay_var_list) or None
 
@@ -38,7 +38,7 @@ class _DecayOfContrib:
             self._sums_equal_ids(variable) or not self._has_sparse_gradient(variable)
         )
 
-    def _sums_equal_ids(self, variable):
+    def _sums_equal_ids(self, variable: Variable) -> bool:
         # tf.contrib.opt decays rows in _apply_sparse. Only TensorFlow's base class is sure to call
         # that method.
         name = "_apply_sparse_duplicate_indices"
@@ -47,7 +47,7 @@ class _DecayOfContrib:
         update = getattr(super(UpdateMethods, self), name)  # pyright: ignore[reportArgumentType]
         return update.__func__ is getattr(V1Optimizer, name)
 
-    def _has_sparse_gradient(self, variable):
+    def _has_sparse_gradient(self, variable: Variable) -> bool:
         whole = versions.distributed_variable(variable)
         local_results = tf.distribute.get_strategy().experimental_local_results
         return any(

@@ -20,7 +20,19 @@ import contextlib
 import copyreg
 import functools
 import inspect
-from typing import Any, ClassVar, Collection, Iterable, Iterator, List, NamedTuple, Optional, Type
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Collection,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Type,
+)
 
 import tensorflow as tf
 
@@ -33,6 +45,7 @@ from legacy_opt.core.shortened import quoted
 from legacy_opt.core.step import TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
+    GradAndVar,
     GradsAndVars,
     Hyperparameter,
     Loss,
@@ -122,7 +135,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
     _set_by_constructor = "_decay_step"
     _suffix: ClassVar[str] = SUFFIX  # ends the names of classes that `extended` makes
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         replacements = dict.fromkeys(_CONTRIB_METHODS, "override decayed or decays")
         gradient_checks.refuse_overrides(cls, replacements)
@@ -206,10 +219,12 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
             done = super().apply_gradients(pairs, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
 
-    def _set_decay_step(self, **attributes):
+    def _set_decay_step(self, **attributes: Any) -> None:
         self._decay_step = self._decay_step._replace(**attributes)
 
-    def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
+    def _distributed_apply(
+        self, distribution: Any, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any
+    ) -> Any:
         # `grads_and_vars` has the gradients of all replicas. Each replica computes gradients from
         # its copy of the variables. The decay changes all copies, so it waits for all gradients.
         pairs = list(grads_and_vars)
@@ -237,7 +252,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
                 self._decay_step = before
 
     @staticmethod
-    def _as_variables(decay_var_list):
+    def _as_variables(decay_var_list: Collection[Variable]) -> List[Variable]:
         """Returns a list of variables, with partitioned variables replaced by their partitions.
 
         Raises:
@@ -260,7 +275,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
             )
         return variables
 
-    def _warn_of_decay_var_list(self):
+    def _warn_of_decay_var_list(self) -> None:
         updated = [variable for grad, variable in self._step_pairs if grad is not None]
         to_decay = self._decay_step.variables or ()
         not_updated = [item.name for item in to_decay if not _is_among(item, updated)]
@@ -273,7 +288,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
         if self._decay_step.passed_to_minimize and not self._has_told_of_minimize:
             self._warn_of_minimize(updated)
 
-    def _warn_of_minimize(self, updated):
+    def _warn_of_minimize(self, updated: List[Variable]) -> None:
         not_decayed = [variable.name for variable in updated if not self.decays(variable)]
         if not_decayed:
             self._has_told_of_minimize = True
@@ -287,7 +302,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
                 DifferenceFromOriginalWarning,
             )
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         if self._step_pairs:
             self._warn_of_decay_var_list()
         value = current_value("weight_decay", self._weight_decay)
@@ -297,7 +312,14 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
 
     # Every update method decays the variable, then calls the other base class's update method.
 
-    def _run_update(self, base, grad, variable, access, *arguments):
+    def _run_update(
+        self,
+        base: Callable[..., Any],
+        grad: Tensor,
+        variable: Variable,
+        access: Access,
+        *arguments: Any,
+    ) -> Any:
         if self._decay_step.has_decayed:
             return base(*arguments)
         done = self._step_kernels.update(grad, variable, access.indices)  # these kernels decay, too
@@ -356,12 +378,14 @@ def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
     return unrounded(tensor, optimizer._weight_decay, dtype)
 
 
-def _is_mixin(cls):
+def _is_mixin(cls: type) -> bool:
     """Returns whether a class adds the weight decay to another base class."""
     return issubclass(cls, DecoupledWeightDecayExtension) and not issubclass(cls, v1.Optimizer)
 
 
-def _decay_whole(variable, access, factor, use_locking):
+def _decay_whole(
+    variable: Variable, access: Access, factor: Tensor, use_locking: bool
+) -> Operation:
     # This kernel computes var -= alpha * delta. `delta` is the variable's value, without a copy.
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
@@ -370,13 +394,13 @@ def _decay_whole(variable, access, factor, use_locking):
     return getattr(done, "op", done)
 
 
-def _decay_rows(variable, access, factor, use_locking):
+def _decay_rows(variable: Variable, access: Access, factor: Tensor, use_locking: bool) -> Operation:
     locking = {} if is_resource(variable) else {"use_locking": use_locking}
     lost = factor * access.read(variable)
     return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
 
 
-def _after_all_gradients(grads_and_vars):
+def _after_all_gradients(grads_and_vars: Sequence[GradAndVar]) -> List[Operation]:
     """Returns a list with one operation that depends on all gradients; [] outside TF1 graphs."""
     if versions.runs_in_order():
         return []
@@ -384,15 +408,15 @@ def _after_all_gradients(grads_and_vars):
     return [tf.group(*map(here, tensors))] if tensors else []
 
 
-def _is_among(variable, variables):
+def _is_among(variable: Variable, variables: Iterable[Variable]) -> bool:
     whole = versions.distributed_variable(variable)
     return any(versions.distributed_variable(item) is whole for item in variables)
 
 
-def _constructor(cls):
+def _constructor(cls: Any) -> Callable[..., None]:
     """Returns a constructor that takes `weight_decay`, then the other base class's arguments."""
 
-    def __init__(self, weight_decay, *args, **kwargs):
+    def __init__(self: Any, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         super(cls, self).__init__(weight_decay, *args, **kwargs)
 
     signature = inspect.signature(super(DecoupledWeightDecayExtension, cls).__init__)
@@ -458,10 +482,10 @@ def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optim
 
 
 @functools.lru_cache(maxsize=None)
-def _pickled_by_bases(metaclass):
+def _pickled_by_bases(metaclass: type) -> type:
     """Returns a metaclass. Its classes are pickled as calls that create the classes again."""
 
-    def reduce_class(cls):
+    def reduce_class(cls: Any) -> Any:
         if "base_optimizer" in vars(cls):
             return extended, cls.__bases__
         return cls.__qualname__  # a subclass of such a class, which pickle finds by its name

@@ -13,15 +13,16 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from types import SimpleNamespace
+from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import Hyperparameter, Operation
-from legacy_opt.core.update import Update
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import after, is_resource
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
@@ -76,7 +77,14 @@ class DiffGradOptimizer(AdamBase):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+    def _rounded_rule(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        rounding: str,
+    ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         return _change(hyper, m, v, slots.prev_grad, grad), {"m": m, "v": v, "prev_grad": grad}
 
@@ -106,7 +114,9 @@ class DiffGradOptimizer(AdamBase):
             return tf.group(written, *_subtract(update.variable, pieces, changes))
 
 
-def _change(hyper, m, v, prev_grad, grad):
+def _change(
+    hyper: SimpleNamespace, m: Tensor, v: Tensor, prev_grad: Tensor, grad: Tensor
+) -> Tensor:
     """Returns the change of the variable, or of a piece of it; see `RuleOptimizer.rule`."""
     # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
@@ -116,7 +126,7 @@ def _change(hyper, m, v, prev_grad, grad):
 PIECE = 1 << 20  # the number of elements whose temporaries fit into the processor's cache
 
 
-def _pieces(shape) -> List[Any]:
+def _pieces(shape: Any) -> List[Any]:
     """Returns the pieces: slices of the first axis, or [Ellipsis] for a single piece."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
@@ -124,7 +134,9 @@ def _pieces(shape) -> List[Any]:
     return [slice(first, first + rows) for first in range(0, shape.as_list()[0], rows)]
 
 
-def _subtract(variable, pieces, changes):
+def _subtract(
+    variable: Variable, pieces: Sequence[Any], changes: Sequence[Tensor]
+) -> List[Operation]:
     """Subtracts one change per piece from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(changes[0], read_value=False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, NamedTuple, Optional
+from typing import Any, Iterable, List, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -63,12 +63,12 @@ def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
         )
 
 
-def _is_one_of_several(part):
+def _is_one_of_several(part: Optional[versions.Part]) -> bool:
     """Whether `part`, a `versions.Part` or None, is not the only part of its variable."""
     return part is not None and part.axis is not None
 
 
-def _is_later_part(variable):
+def _is_later_part(variable: Variable) -> bool:
     part = versions.part_of(variable)
     return _is_one_of_several(part) and any(part.offset)
 
@@ -144,7 +144,7 @@ class FlatElement(Slot):
         return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
 
     @staticmethod
-    def _positions(slot, rows):
+    def _positions(slot: Any, rows: Tensor) -> Tensor:
         """Returns the indices of flat element r for each r in `rows`, shape ``[n, rank]``."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]

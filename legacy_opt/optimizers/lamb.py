@@ -14,7 +14,7 @@ Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT i
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -116,7 +116,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             )
         return hyper
 
-    def _flags_of(self, name):
+    def _flags_of(self, name: str) -> Dict[str, bool]:
         return dict(super()._flags_of(name), adapts=self._do_layer_adaptation(name))
 
     def rule(
@@ -133,16 +133,16 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             return m, v
         return m / hyper.bias_1, v / hyper.bias_2
 
-    def _do_layer_adaptation(self, param_name):
+    def _do_layer_adaptation(self, param_name: str) -> bool:
         return not matches(self.exclude_from_layer_adaptation, param_name)
 
 
-def _one_minus_power(one_minus_beta, t):
+def _one_minus_power(one_minus_beta: Tensor, t: Tensor) -> Tensor:
     """Computes ``1 - beta**t`` from ``1 - beta``, without cancellation of digits."""
     return -tf.math.expm1(t * tf.math.log1p(-one_minus_beta))
 
 
-def _ratio(value, direction):
+def _ratio(value: Tensor, direction: Tensor) -> Tensor:
     """Returns the norm of `value` divided by the norm of `direction`, or 1 if a norm is zero."""
     value_norm = _norm(value)
     direction_norm = _norm(direction)
@@ -151,5 +151,5 @@ def _ratio(value, direction):
     return tf.cast(tf.compat.v2.where(are_positive, ratio, tf.ones_like(value_norm)), value.dtype)
 
 
-def _norm(tensor):
+def _norm(tensor: Tensor) -> Tensor:
     return tf.sqrt(tf.reduce_sum(tf.square(tf.cast(tensor, wide_dtype(tensor.dtype)))))

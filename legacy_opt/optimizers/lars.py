@@ -14,7 +14,7 @@ Convolutional Networks" (https://arxiv.org/abs/1708.03888).
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import refuse_overridden
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.types import DType, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import Access
 from legacy_opt.optimizers.name_patterns import PatternsOptimizer
@@ -122,7 +122,7 @@ class LARSOptimizer(PatternsOptimizer):
         rate, grad = self.compute_lr(grad, variable)
         return update._replace(grad=grad * rate, hyper=_with_rate_1(update.hyper, grad.dtype))
 
-    def _rounded(self, hyper, dtype):
+    def _rounded(self, hyper: SimpleNamespace, dtype: DType) -> SimpleNamespace:
         """Returns the hyperparameters of a sparse update in float32, like tf.contrib's class."""
         rounded = {}
         for name in ("learning_rate", "momentum"):
@@ -133,11 +133,15 @@ class LARSOptimizer(PatternsOptimizer):
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "_update_for")
 
-        def dense_update(grad, value, slots, hyper):
+        def dense_update(
+            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+        ) -> RuleResult:
             rate, grad = _rate_and_gradient(grad, value, hyper)
             return self.rule(grad * rate, value, slots, _with_rate_1(hyper, grad.dtype))
 
-        def sparse_update(grad, value, slots, hyper):
+        def sparse_update(
+            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+        ) -> RuleResult:
             return self.sparse_rule(grad, value, slots, self._rounded(hyper, grad.dtype))
 
         return sparse_update if sparse else dense_update
@@ -176,11 +180,13 @@ class LARSOptimizer(PatternsOptimizer):
         )
 
 
-def _with_rate_1(hyper, dtype):
+def _with_rate_1(hyper: SimpleNamespace, dtype: DType) -> SimpleNamespace:
     return changed(hyper, learning_rate=tf.ones([], dtype))
 
 
-def _rate_and_gradient(grad, variable, hyper):
+def _rate_and_gradient(
+    grad: Tensor, variable: Union[Tensor, Variable], hyper: SimpleNamespace
+) -> Tuple[Tensor, Tensor]:
     """Returns the learning rate of a variable, and its dense gradient with weight decay."""
     if not hyper.adapts:
         return hyper.learning_rate, grad
@@ -189,7 +195,7 @@ def _rate_and_gradient(grad, variable, hyper):
     return rate, grad + hyper.weight_decay * value
 
 
-def _trust_ratio(grad, value, hyper):
+def _trust_ratio(grad: Tensor, value: Tensor, hyper: SimpleNamespace) -> Tensor:
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = norms.euclidean(value), norms.euclidean(grad)
     decay = hyper.weight_decay * value_norm
@@ -205,7 +211,7 @@ def _trust_ratio(grad, value, hyper):
     return tf.compat.v2.where(are_positive, ratio, tf.ones_like(ratio))
 
 
-def _texts(name, values):
+def _texts(name: str, values: Optional[Iterable[str]]) -> Optional[Sequence[str]]:
     """Returns an iterable of strings as a list, and None as None; else raises a TypeError."""
     if values is None:
         return None

@@ -13,12 +13,13 @@ Momentum into Adam" (2015), but without the momentum schedule of this paper.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Optional
 
 import tensorflow as tf
 
-from legacy_opt.core.types import Operation
-from legacy_opt.core.update import Fading, Update
+from legacy_opt.core.types import Operation, Tensor
+from legacy_opt.core.update import Fading, RuleResult, Update
 from legacy_opt.optimizers.adam_base import AS_IN_A_SESSION, AdamBase, corrected_rate, moments
 
 
@@ -59,10 +60,17 @@ class NadamOptimizer(AdamBase):
       ValueError: an argument is NaN or out of range.
     """
 
-    def _rounding_of_operations(self):
+    def _rounding_of_operations(self) -> str:
         return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
-    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+    def _rounded_rule(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        rounding: str,
+    ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         change = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)

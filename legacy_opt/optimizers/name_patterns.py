@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, ClassVar, Tuple
+from typing import Any, ClassVar, Sequence, Tuple
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.shortened import quoted
@@ -28,7 +28,7 @@ class PatternsOptimizer(RuleOptimizer):
     def _name_to_match(self, variable: Variable) -> str:
         return self.variable_name(variable)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         pairs = self._rule_step.pairs
         if pairs and not self._has_checked_patterns:
             self._has_checked_patterns = True
@@ -39,7 +39,7 @@ class PatternsOptimizer(RuleOptimizer):
                     self._check_patterns([variable for _, variable in pairs])
         super()._prepare()
 
-    def _check_patterns(self, variables):
+    def _check_patterns(self, variables: Sequence[Variable]) -> None:
         names = sorted(map(self._name_to_match, variables))
         lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
         for patterns, attribute in lists.items():

@@ -99,13 +99,13 @@ class RegAdagradOptimizer(RuleOptimizer):
     _learning_rate_tensor = tensor_of("learning_rate")
 
     @property
-    def _should_update_slots(self):
+    def _should_update_slots(self) -> bool:
         threads = self._avoiding.threads
         # Replicas are threads, and the main thread updates their variables.
         is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
         return not (threads and is_here)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         self._updates_slots = self._should_update_slots  # kernels compare attributes
         super()._prepare()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -32,6 +32,7 @@ from legacy_opt.core.types import (
     GlobalStep,
     Hyperparameter,
     Tensor,
+    TensorLike,
     TensorShape,
     Variable,
 )
@@ -198,7 +199,7 @@ class ShampooOptimizer(RuleOptimizer):
         values = {name: self._current_parameter(name, hyper, wide) for name in missing}
         return changed(hyper, **values)
 
-    def _current_parameter(self, name, hyper, dtype):
+    def _current_parameter(self, name: str, hyper: SimpleNamespace, dtype: DType) -> Any:
         """Returns the current value of a parameter: a Python number, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
         if takes_step(value):
@@ -223,7 +224,14 @@ class ShampooOptimizer(RuleOptimizer):
             )
         return self._update(grad, value, slots, hyper, is_sparse=True)
 
-    def _update(self, grad, value, slots, hyper, is_sparse):
+    def _update(
+        self,
+        grad: Tensor,
+        value: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        is_sparse: bool,
+    ) -> RuleResult:
         """Returns the change of the variable and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
         grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
@@ -238,7 +246,7 @@ class ShampooOptimizer(RuleOptimizer):
                 changes["gbar"] = Addition(tf.cast(tf.reshape(added, value.shape), value.dtype))
         rate = hyper.learning_rate
         for axis in range(rank):
-            size = grad.shape.as_list()[axis]
+            size: Any = grad.shape.as_list()[axis]
             if (is_sparse and axis == 0) or size > self._max_matrix_size:
                 factor = self._diagonal(axis, grad, slots, hyper, changes, is_sparse)
                 direction = _next_axis_first(direction)
@@ -256,7 +264,15 @@ class ShampooOptimizer(RuleOptimizer):
         change = direction if rate is None else rate * direction
         return tf.cast(change if value.shape.rank else tf.reshape(change, []), value.dtype), changes
 
-    def _diagonal(self, axis, grad, slots, hyper, changes, is_sparse):
+    def _diagonal(
+        self,
+        axis: int,
+        grad: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        changes: Dict[str, Any],
+        is_sparse: bool,
+    ) -> Tensor:
         """Puts the change of an axis' diagonal into `changes`; returns the diagonal's power."""
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight
@@ -274,7 +290,15 @@ class ShampooOptimizer(RuleOptimizer):
         power = shampoo_matrices.power(diagonal, -hyper.alpha / grad.shape.rank)
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
-    def _matrix(self, axis, size, grad, slots, hyper, changes):
+    def _matrix(
+        self,
+        axis: int,
+        size: int,
+        grad: Tensor,
+        slots: SimpleNamespace,
+        hyper: SimpleNamespace,
+        changes: Dict[str, Any],
+    ) -> Tensor:
         """Puts the change of an axis' matrix into `changes`; returns the power of the new matrix.
 
         Between two computations of the power (see `svd_interval`), the power is read from the slot.
@@ -284,7 +308,7 @@ class ShampooOptimizer(RuleOptimizer):
         exponent = -hyper.alpha / grad.shape.rank
         reciprocal = _reciprocal(size, grad.dtype)
 
-        def products(factor=1):
+        def products(factor: float = 1) -> Tensor:
             return weight * factor * shampoo_matrices.products_of_slices(grad, axis, size)
 
         old = getattr(slots, name)
@@ -351,7 +375,7 @@ _PARAMETERS = (
 )
 
 
-def _parameter(name, value, least=None):
+def _parameter(name: str, value: Any, least: Optional[float] = None) -> Any:
     """Checks a parameter, which may also be a function of the global step, and returns it."""
     if not takes_step(value):
         value = argument_checks.hyperparameter(name, value)
@@ -360,12 +384,12 @@ def _parameter(name, value, least=None):
     return value
 
 
-def _is_number(parameter, number):
+def _is_number(parameter: Any, number: float) -> bool:
     """Whether a parameter is constant, and equal to `number`."""
     return isinstance(parameter, numbers.Real) and parameter == number
 
 
-def _lengths(variable):
+def _lengths(variable: Variable) -> List[Any]:
     """Returns the lengths of a variable's axes; a scalar is a vector of one element."""
     if not variable.shape.is_fully_defined():
         raise ValueError(
@@ -375,11 +399,11 @@ def _lengths(variable):
     return variable.shape.as_list() or [1]
 
 
-def _is_due(time, interval):
+def _is_due(time: Tensor, interval: TensorLike) -> Tensor:
     return tf.math.floormod(time, tf.cast(interval, time.dtype)) < 1
 
 
-def _average(old, decay, addition):
+def _average(old: Tensor, decay: TensorLike, addition: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
     """Returns the new average, and the value to add to its slot (None if the slot is not used)."""
     if _is_number(decay, 0):
         return addition, None
@@ -387,16 +411,16 @@ def _average(old, decay, addition):
     return old + added, added
 
 
-def _added(old, decay, addition):
+def _added(old: Tensor, decay: TensorLike, addition: Tensor) -> Tensor:
     return addition if _is_number(decay, 1) else (decay - 1) * old + addition
 
 
-def _reciprocal(size, dtype):
+def _reciprocal(size: Any, dtype: DType) -> Any:
     """Returns the factor ``1 / size``. In graphs, Grappler replaces divisions by such factors."""
     numpy_type = dtype.as_numpy_dtype
     return numpy_type(1) / numpy_type(size)
 
 
-def _next_axis_first(tensor):
+def _next_axis_first(tensor: Tensor) -> Tensor:
     rank = tensor.shape.rank
     return tensor if rank == 1 else tf.transpose(tensor, list(range(1, rank)) + [0])

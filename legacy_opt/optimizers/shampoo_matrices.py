@@ -8,15 +8,18 @@ one operation, which may round differently. Therefore the transposition is an ar
 `tf.matmul` wherever possible.
 """
 
+from __future__ import annotations
+
 import numbers
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Sequence
 
 import tensorflow as tf
 
 from legacy_opt.core import norms
+from legacy_opt.core.types import Tensor, TensorLike
 
 
-def products_of_slices(tensor, axis, size):
+def products_of_slices(tensor: Tensor, axis: int, size: int) -> Tensor:
     """Returns the inner products of all pairs of slices along an axis, as ``[size, size]``."""
     last = tensor.shape.rank - 1
     if 0 < axis == last:
@@ -29,7 +32,7 @@ def products_of_slices(tensor, axis, size):
     return tf.matmul(slices, slices, transpose_b=True)
 
 
-def contract_first_axis(tensor, matrix, size):
+def contract_first_axis(tensor: Tensor, matrix: Tensor, size: int) -> Tensor:
     """Returns ``tensor[a, b, …]`` times ``matrix[a, c]``, summed over a, as ``[b, …, c]``."""
     if tensor.shape.rank == 2:
         return tf.matmul(tensor, matrix, transpose_a=True)
@@ -54,14 +57,14 @@ _SPECIAL_POWERS: Dict[Any, Any] = {
 }
 
 
-def power(value, exponent):
+def power(value: TensorLike, exponent: TensorLike) -> Tensor:
     """Raises each element to a power, with the same bits in graphs and in eager execution."""
     is_number = isinstance(exponent, numbers.Real)  # a tensor cannot be a key
     special = _SPECIAL_POWERS.get(exponent) if is_number else None
     return tf.pow(value, exponent) if special is None else special(value)
 
 
-def power_by_svd(matrix, size, exponent, epsilon):
+def power_by_svd(matrix: Tensor, size: int, exponent: TensorLike, epsilon: TensorLike) -> Tensor:
     """Returns ``(matrix + epsilon * I) ** exponent`` by singular value decomposition.
 
     The matrix is symmetric. Singular values below epsilon are set to epsilon.
@@ -75,7 +78,7 @@ def power_by_svd(matrix, size, exponent, epsilon):
     return tf.matmul(right * values, left, transpose_b=True)
 
 
-def power_by_iteration(matrix, size, exponent, epsilon):
+def power_by_iteration(matrix: Tensor, size: int, exponent: float, epsilon: TensorLike) -> Tensor:
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
     The function computes the square root, and raises the square root to the power ``2 * exponent``.
@@ -84,7 +87,7 @@ def power_by_iteration(matrix, size, exponent, epsilon):
     return _inverse_root(_square_root(matrix, size, epsilon), size, 2 * exponent)
 
 
-def whole_root(exponent):
+def whole_root(exponent: float) -> Optional[int]:
     """Returns the positive integer p for which ``2 * exponent`` is -1/p, or None."""
     if exponent >= 0:
         return None
@@ -92,7 +95,7 @@ def whole_root(exponent):
     return int(round(root)) if abs(root - round(root)) < 1e-9 and root > 0.5 else None
 
 
-def _square_root(matrix, size, epsilon):
+def _square_root(matrix: Tensor, size: int, epsilon: TensorLike) -> Tensor:
     """Returns ``(matrix + epsilon * I) ** 0.5``.
 
     Source: Higham, "Stable iterations for the matrix square root" (1997), equation 2.6b.
@@ -101,10 +104,14 @@ def _square_root(matrix, size, epsilon):
     matrix += epsilon * identity
     norm = tf.sqrt(tf.reduce_sum(matrix * matrix))
 
-    def continues(i, y, last_y, z, error, last_error):
+    def continues(
+        i: Tensor, y: Tensor, last_y: Tensor, z: Tensor, error: Tensor, last_error: Tensor
+    ) -> Tensor:
         return tf.logical_and(i < ITERATIONS, error < last_error)
 
-    def improve(i, y, last_y, z, error, last_error):
+    def improve(
+        i: Tensor, y: Tensor, last_y: Tensor, z: Tensor, error: Tensor, last_error: Tensor
+    ) -> Sequence[Tensor]:
         factor = 0.5 * (3.0 * identity - tf.matmul(z, y))
         next_y = tf.matmul(y, factor)
         root = next_y * tf.sqrt(norm)
@@ -119,7 +126,7 @@ def _square_root(matrix, size, epsilon):
     return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)
 
 
-def _inverse_root(matrix, size, exponent):
+def _inverse_root(matrix: Tensor, size: int, exponent: float) -> Tensor:
     """Returns ``matrix ** exponent`` for an exponent of -1/p.
 
     Source: Guo and Higham, "A Schur-Newton method for the matrix p-th root" (2006), equation 3.2.
@@ -129,10 +136,10 @@ def _inverse_root(matrix, size, exponent):
     identity = tf.eye(size, dtype=matrix.dtype)
     scale = (1 - 1 / exponent) / (2 * norms.euclidean(matrix))
 
-    def continues(i, m, _):
+    def continues(i: Tensor, m: Tensor, _: Tensor) -> Tensor:
         return tf.logical_and(i < ITERATIONS, tf.reduce_max(tf.abs(m - identity)) > ACCURACY)
 
-    def improve(i, m, x):
+    def improve(i: Tensor, m: Tensor, x: Tensor) -> Sequence[Tensor]:
         factor = (1 - exponent) * identity + exponent * m
         next_m = tf.matmul(_whole_power(factor, -1.0 / exponent), m)
         return i + 1, next_m, tf.matmul(x, factor)
@@ -141,7 +148,7 @@ def _inverse_root(matrix, size, exponent):
     return tf.while_loop(continues, improve, start)[2]
 
 
-def _whole_power(matrix, exponent) -> Any:
+def _whole_power(matrix: Tensor, exponent: float) -> Any:
     """Raises a matrix to a positive integer power by repeated squaring."""
     result = None
     exponent = int(round(exponent))

@@ -19,14 +19,14 @@ and eager execution return the same bits.
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.serializable_functions import StepFunction
-from legacy_opt.core.types import DecayFunction
+from legacy_opt.core.types import DecayFunction, Tensor, TensorLike
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
@@ -95,12 +95,12 @@ def get_restart_decay_fn(
 class _Decay(StepFunction):
     """Base class: `value_at` of a subclass returns the decay at a step up to `decay_steps`."""
 
-    def __init__(self, decay_steps):
+    def __init__(self, decay_steps: int) -> None:
         self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
         if self.decay_steps > tf.int64.max:
             raise ValueError(f"decay_steps must be an int64, got {decay_steps!r}.")
 
-    def __call__(self, global_step):
+    def __call__(self, global_step: Optional[TensorLike]) -> Tensor:
         if global_step is None:
             raise ValueError(
                 f"The {self.kind} decay needs a global_step, got None: pass global_step=… to "
@@ -112,7 +112,7 @@ class _Decay(StepFunction):
         return self.value_at(tf.minimum(step, self.decay_steps))
 
     @property
-    def reciprocal_steps(self):
+    def reciprocal_steps(self) -> np.float32:
         """1 / decay_steps, in float32."""
         return np.float32(1) / np.float32(self.decay_steps)
 
@@ -121,14 +121,16 @@ class _LinearDecay(_Decay):
     kind = "linear"
     public_name = "get_linear_decay_fn"
 
-    def value_at(self, step):
+    def value_at(self, step: Tensor) -> Tensor:
         if step.dtype.is_floating:
             step = tf.cast(step, tf.int64)  # tf.contrib subtracts integers
         return tf.cast(self.decay_steps - step, tf.float32) * self.reciprocal_steps
 
 
 class _PeriodicDecay(_Decay):
-    def __init__(self, decay_steps, num_periods, zero_after=None):
+    def __init__(
+        self, decay_steps: int, num_periods: float, zero_after: Optional[float] = None
+    ) -> None:
         super().__init__(decay_steps)
         self.num_periods = argument_checks.number("num_periods", num_periods)
         self.zero_after = zero_after
@@ -140,7 +142,7 @@ class _CosineDecay(_PeriodicDecay):
     kind = "cosine"
     public_name = "get_cosine_decay_fn"
 
-    def value_at(self, step):
+    def value_at(self, step: Tensor) -> Tensor:
         step = tf.cast(step, tf.float32)
         pi = np.float32(math.pi)
         half_periods_per_step = np.float32(2 * self.num_periods) * self.reciprocal_steps
@@ -156,7 +158,7 @@ class _RestartDecay(_PeriodicDecay):
     kind = "restart"
     public_name = "get_restart_decay_fn"
 
-    def value_at(self, step):
+    def value_at(self, step: Tensor) -> Tensor:
         scaled_step = tf.cast(step, tf.float32) * np.float32(self.num_periods)
         since_restart = tf.math.floormod(scaled_step, float(self.decay_steps))
         angle_per_step = np.float32(math.pi) * self.reciprocal_steps
@@ -170,7 +172,7 @@ class _RestartDecay(_PeriodicDecay):
 DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
-def checked_sign_decay_fn(function):
+def checked_sign_decay_fn(function: Any) -> Optional[Callable[[Any], Any]]:
     """Checks that the argument `sign_decay_fn` is a callable or None, and returns it.
 
     Raises:

@@ -58,11 +58,19 @@ class StockRule(NamedTuple):
         return self.sparse_function if sparse and self.sparse_function else self.function
 
 
-def _gradient_descent(grad, value, slots, hyper):
+def _gradient_descent(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     return value - hyper.learning_rate * grad, {}
 
 
-def _momentum(grad, value, slots, hyper, of_rows=False):
+def _momentum(
+    grad: Tensor,
+    value: Tensor,
+    slots: SimpleNamespace,
+    hyper: SimpleNamespace,
+    of_rows: bool = False,
+) -> NewValues:
     momentum = slots.momentum * hyper.momentum + grad
     change = momentum * hyper.learning_rate
     if hyper.use_nesterov and not of_rows:
@@ -72,19 +80,29 @@ def _momentum(grad, value, slots, hyper, of_rows=False):
     return value - change, {"momentum": momentum}
 
 
-def _adam(grad, value, slots, hyper, rounding=adam_base.AS_FUSED):
+def _adam(
+    grad: Tensor,
+    value: Tensor,
+    slots: SimpleNamespace,
+    hyper: SimpleNamespace,
+    rounding: str = adam_base.AS_FUSED,
+) -> NewValues:
     m, v = adam_base.moments(grad, slots, hyper, rounding)
     change = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
     return value - change, {"m": m, "v": v}
 
 
-def _adagrad(grad, value, slots, hyper):
+def _adagrad(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     accumulator = slots.accumulator + grad * grad
     change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
     return value - change, {"accumulator": accumulator}
 
 
-def _adadelta(grad, value, slots, hyper):
+def _adadelta(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     rho, epsilon = hyper.rho, hyper.epsilon
     accum = slots.accum * rho + grad * grad * (1 - rho)
     change = tf.sqrt(slots.accum_update + epsilon) * tf.math.rsqrt(accum + epsilon) * grad
@@ -92,7 +110,9 @@ def _adadelta(grad, value, slots, hyper):
     return value - change * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
 
 
-def _rmsprop(grad, value, slots, hyper):
+def _rmsprop(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     rms = slots.rms + (grad * grad - slots.rms) * (1 - hyper.decay)
     changes = {"rms": rms}
     divisor = rms
@@ -104,7 +124,9 @@ def _rmsprop(grad, value, slots, hyper):
     return value - changes["momentum"], changes
 
 
-def _rmsprop_of_rows(grad, value, slots, hyper):
+def _rmsprop_of_rows(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     """Like `_rmsprop`, but with the rounding of the kernel for sparse gradients."""
     rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
     changes = {"rms": rms}
@@ -117,7 +139,7 @@ def _rmsprop_of_rows(grad, value, slots, hyper):
     return value - changes["momentum"], changes
 
 
-def _ftrl(grad, value, slots, hyper):
+def _ftrl(grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace) -> NewValues:
     accum = slots.accum + grad * grad
     root = _root(accum, hyper.learning_rate_power)
     old_root = _root(slots.accum, hyper.learning_rate_power)
@@ -129,7 +151,7 @@ def _ftrl(grad, value, slots, hyper):
     return new_value, {"accum": accum, "linear": linear}
 
 
-def _root(accum, learning_rate_power):
+def _root(accum: Tensor, learning_rate_power: Tensor) -> Tensor:
     """Returns ``accum**-learning_rate_power``; the square root if the power is -0.5, the default.
 
     The power may change while training, so it is not compared in Python.
@@ -138,7 +160,7 @@ def _root(accum, learning_rate_power):
     return tf.compat.v2.where(is_default, tf.sqrt(accum), accum**-learning_rate_power)
 
 
-def _refused_ftrl(optimizer):
+def _refused_ftrl(optimizer: V1Optimizer) -> str:
     if optimizer._l2_shrinkage_regularization_strength <= 0:
         return ""
     return (
@@ -147,7 +169,9 @@ def _refused_ftrl(optimizer):
     )
 
 
-def _adagrad_da(grad, value, slots, hyper):
+def _adagrad_da(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     step = hyper.global_step
     total = slots.gradient_accumulator + grad
     squares = slots.gradient_squared_accumulator + grad * grad
@@ -157,18 +181,22 @@ def _adagrad_da(grad, value, slots, hyper):
     return new_value, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
 
 
-def _proximal(grad, value, rate, hyper):
+def _proximal(grad: Tensor, value: Tensor, rate: Tensor, hyper: SimpleNamespace) -> Tensor:
     moved = value - rate * grad
     return tf.sign(moved) * tf.maximum(tf.abs(moved) - rate * hyper.l1, 0) / (1 + rate * hyper.l2)
 
 
-def _proximal_adagrad(grad, value, slots, hyper):
+def _proximal_adagrad(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     accumulator = slots.accumulator + grad * grad
     rate = hyper.learning_rate * tf.math.rsqrt(accumulator)
     return _proximal(grad, value, rate, hyper), {"accumulator": accumulator}
 
 
-def _proximal_gradient_descent(grad, value, slots, hyper):
+def _proximal_gradient_descent(
+    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+) -> NewValues:
     return _proximal(grad, value, hyper.learning_rate, hyper), {}
 
 

@@ -5,12 +5,20 @@ Source: `tf.contrib.layers.adaptive_clipping_fn` of TensorFlow 1.15.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, List, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
-from legacy_opt.core.types import FunctionOfPairs, GlobalStep, TensorLike
+from legacy_opt.core.types import (
+    FunctionOfPairs,
+    GlobalStep,
+    GradAndVar,
+    GradsAndVars,
+    Tensor,
+    TensorLike,
+    Variable,
+)
 from legacy_opt.wrappers.moving_average import in_all_replicas
 
 v1 = tf.compat.v1
@@ -62,7 +70,7 @@ def adaptive_clipping_fn(
     epsilon = argument_checks.positive("epsilon", epsilon)
     gradient_values.scope_name(name)
 
-    def clip(grads_and_vars):
+    def clip(grads_and_vars: GradsAndVars) -> List[GradAndVar]:
         gradient_values.check_mode("adaptive_clipping_fn")
         grads_and_vars = gradient_values.some_gradients("adaptive_clipping_fn", grads_and_vars)
         norm = gradient_values.global_norm(grads_and_vars)
@@ -82,7 +90,13 @@ def adaptive_clipping_fn(
     return clip
 
 
-def _bound(norm, std_factor, decay, global_step, epsilon):
+def _bound(
+    norm: Tensor,
+    std_factor: TensorLike,
+    decay: Any,
+    global_step: Optional[GlobalStep],
+    epsilon: float,
+) -> Tuple[Tensor, Tensor]:
     """Updates the averages. Returns the lowest norm that is clipped, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
@@ -97,7 +111,7 @@ def _bound(norm, std_factor, decay, global_step, epsilon):
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 
 
-def _moving_average(name, value, decay):
+def _moving_average(name: str, value: Tensor, decay: Any) -> Tensor:
     """Creates a variable and returns its update: ``decay * average + (1 - decay) * value``."""
     average = v1.get_variable(
         name, [], value.dtype, initializer=v1.zeros_initializer(), trainable=False
@@ -106,7 +120,7 @@ def _moving_average(name, value, decay):
         weight = tf.convert_to_tensor(1.0 - decay, name="decay")
         weight = gradient_values.in_dtype(weight, value.dtype)
 
-        def update(variable, value):
+        def update(variable: Variable, value: Tensor) -> Tensor:
             return v1.assign_sub(variable, (variable - value) * weight, name=scope)
 
         return in_all_replicas(update, average, value)

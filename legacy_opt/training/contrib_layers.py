@@ -5,7 +5,7 @@ Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Collection, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.global_step import find_global_step
 from legacy_opt.core.types import (
     FunctionOfPairs,
+    GradAndVar,
     Operation,
     Tensor,
     TensorLike,
@@ -141,7 +142,12 @@ def optimize_loss(
         return one_step.copy_after([updates], loss)
 
 
-def _learning_rate(learning_rate, decay_fn, global_step, summaries):
+def _learning_rate(
+    learning_rate: Optional[TensorLike],
+    decay_fn: Optional[Callable[..., Any]],
+    global_step: Any,
+    summaries: Collection[str],
+) -> Any:
     """Returns the learning rate for the optimizer as a tensor or variable, or None."""
     if learning_rate is None:
         return None
@@ -156,7 +162,9 @@ def _learning_rate(learning_rate, decay_fn, global_step, summaries):
     return learning_rate
 
 
-def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
+def _clip_and_summarize(
+    pairs: List[GradAndVar], clip_gradients: Any, loss: Tensor, summaries: Collection[str]
+) -> List[GradAndVar]:
     """Clips gradients, writes summaries, and returns (gradient, variable) pairs."""
     writes_norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
     if writes_norms:
@@ -180,7 +188,7 @@ def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
     return pairs
 
 
-def _check_learning_rate(learning_rate, decay_fn, global_step):
+def _check_learning_rate(learning_rate: Any, decay_fn: Any, global_step: Any) -> None:
     if decay_fn is not None:
         one_step.check_function("learning_rate_decay_fn", decay_fn)
     if learning_rate is None:
@@ -198,7 +206,9 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
         )
 
 
-def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
+def _check_changes(
+    gradient_noise_scale: Any, gradient_multipliers: Any, clip_gradients: Any
+) -> None:
     if gradient_noise_scale is not None:
         gradient_values.scalar("gradient_noise_scale", gradient_noise_scale)
         argument_checks.not_negative("gradient_noise_scale", gradient_noise_scale)
@@ -208,7 +218,7 @@ def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
         gradient_values.positive_scalar("clip_gradients", clip_gradients)
 
 
-def _summaries(summaries):
+def _summaries(summaries: Any) -> Collection[str]:
     if summaries is None:
         return _DEFAULT_SUMMARIES
     message = f"summaries must be a list of names in {OPTIMIZER_SUMMARIES}, got {summaries!r}."

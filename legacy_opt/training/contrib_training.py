@@ -5,7 +5,7 @@ Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15.
 
 from __future__ import annotations
 
-from typing import Iterable, Optional, Union
+from typing import Any, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -122,7 +122,7 @@ def create_train_op(
     return train_op
 
 
-def _all_update_ops(update_ops):
+def _all_update_ops(update_ops: Any) -> List[Any]:
     """Returns the operations to run. Warns about other operations in the collection UPDATE_OPS."""
     collected = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = one_step.unique_operations(collected if update_ops is None else update_ops)
@@ -136,7 +136,7 @@ def _all_update_ops(update_ops):
     return update_ops
 
 
-def _trainable(variables):
+def _trainable(variables: Any) -> List[Variable]:
     """Returns the variables to train. Raises a ValueError if a variable is not trainable."""
     trainable = v1.trainable_variables()
     variables = one_step.some_variables(

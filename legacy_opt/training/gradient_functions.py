@@ -6,7 +6,7 @@ Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping
+from typing import Any, Callable, Iterable, List, Mapping, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,14 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.shortened import quoted
-from legacy_opt.core.types import FunctionOfPairs, GradAndVar, GradsAndVars, Tensor, TensorLike
+from legacy_opt.core.types import (
+    FunctionOfPairs,
+    GradAndVar,
+    GradsAndVars,
+    Tensor,
+    TensorLike,
+    Variable,
+)
 
 v1 = tf.compat.v1
 
@@ -98,7 +105,9 @@ def multiply_gradients(
     return new_pairs
 
 
-def multiply_by_full_names(grads_and_vars, gradient_multipliers):
+def multiply_by_full_names(
+    grads_and_vars: GradsAndVars, gradient_multipliers: Mapping[Any, Any]
+) -> List[GradAndVar]:
     """Multiplies gradients for `optimize_loss`, where names of variables end in ":0".
 
     Gradients may be None.
@@ -115,7 +124,7 @@ def multiply_by_full_names(grads_and_vars, gradient_multipliers):
     return new_pairs
 
 
-def check_multipliers(multipliers):
+def check_multipliers(multipliers: Any) -> None:
     """Checks a dict from variables or names to multipliers.
 
     Raises:
@@ -135,12 +144,14 @@ def check_multipliers(multipliers):
             raise TypeError(f"{what} must have variables or names as keys, got {key!r}.")
 
 
-def _variable_of(key):
+def _variable_of(key: Any) -> Any:
     """Returns the variable if `key` is the `ref()` of a variable, else `key` itself."""
     return key.deref() if hasattr(key, "deref") else key
 
 
-def _multipliers(multipliers, pairs, name_of):
+def _multipliers(
+    multipliers: Mapping[Any, Any], pairs: List[GradAndVar], name_of: Callable[[Variable], str]
+) -> List[Any]:
     """Returns each variable's multiplier, or None; call `check_multipliers` before."""
     by_name = {key: value for key, value in multipliers.items() if isinstance(key, str)}
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
@@ -186,7 +197,9 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
     return summaries
 
 
-def add_noise(grads_and_vars, scale):
+def add_noise(
+    grads_and_vars: Iterable[Tuple[Any, Variable]], scale: TensorLike
+) -> List[GradAndVar]:
     """Adds noise from a truncated normal distribution, which makes sparse gradients dense."""
     noisy = []
     for grad, variable in grads_and_vars:

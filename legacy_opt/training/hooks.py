@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, Collection, Dict, Optional, Union
+from typing import Any, Collection, Dict, List, Optional, Set, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.global_step import find_global_step
-from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer
+from legacy_opt.core.types import GlobalStep, KerasOptimizer, Tensor, V1Optimizer, Variable
 
 v1 = tf.compat.v1
 _NO_SCALAR = "loss must be a scalar, got a tensor of shape %s."
@@ -110,10 +110,10 @@ class ProgressBarHook(v1.train.SessionRunHook):
         self._advance_to(int(session.run(self._fetches["step"])))
         self._bar.close()
 
-    def _advance_to(self, step):
+    def _advance_to(self, step: int) -> None:
         self._bar.update(step - self._bar.n)
 
-    def _loss_in_graph(self):
+    def _loss_in_graph(self) -> Optional[Tensor]:
         graph = v1.get_default_graph()
         loss = self._loss
         if loss is None:
@@ -250,7 +250,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             self._write(session)
         self._writer.flush()
 
-    def _write(self, session):
+    def _write(self, session: tf.compat.v1.Session) -> None:
         results = session.run(self._fetches)
         values = [
             v1.Summary.Value(tag=tag, simple_value=value)
@@ -259,7 +259,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._written = int(results["step"])
         self._writer.add_summary(v1.Summary(value=values), self._written)
 
-    def _slots_in_graph(self):
+    def _slots_in_graph(self) -> List[Tuple[Variable, str, Variable]]:
         """Returns (variable, slot name, slot) for all slots whose statistics are written."""
         existing = sorted(self._optimizer.get_slot_names())
         names = existing if self._slots is None else self._slots
@@ -288,15 +288,15 @@ class _ClosesWithTheSession:
 
     name = "ProgressBarHook"
 
-    def __init__(self, bar):
+    def __init__(self, bar: Any) -> None:
         self._bar = bar
 
-    def is_alive(self):
+    def is_alive(self) -> bool:
         self._bar.close()
         return False
 
 
-def _tqdm():
+def _tqdm() -> Any:
     """Returns the class `tqdm` for notebooks in a notebook, else the class for terminals."""
     try:
         from tqdm.auto import tqdm
@@ -307,13 +307,13 @@ def _tqdm():
     return tqdm
 
 
-def _options(tqdm):
+def _options(tqdm: Any) -> Set[str]:
     """Returns the names of tqdm's arguments, without the arguments that the hook sets itself."""
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 
 
-def _global_step(hook):
+def _global_step(hook: str) -> GlobalStep:
     """Returns the graph's global step. Raises a ValueError if the graph has no global step."""
     step = find_global_step()
     if step is None:
@@ -324,7 +324,7 @@ def _global_step(hook):
     return step
 
 
-def _slot(optimizer, variable, name):
+def _slot(optimizer: Any, variable: Variable, name: str) -> Any:
     """Returns a slot, or None if the optimizer does not have it."""
     try:
         return optimizer.get_slot(variable, name)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from typing import Callable, Dict
+from typing import Any, Callable, Dict
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.nearest_names import did_you_mean
-from legacy_opt.core.types import V1Optimizer
+from legacy_opt.core.types import Hyperparameter, V1Optimizer
 from legacy_opt.optimizers import catalogue
 
 v1 = tf.compat.v1
 
 
-def _momentum(learning_rate):
+def _momentum(learning_rate: Hyperparameter) -> V1Optimizer:
     return v1.train.MomentumOptimizer(learning_rate, momentum=0.9)
 
 
-def _maker_of(cls):
+def _maker_of(cls: Any) -> Callable[..., V1Optimizer]:
     """Returns the class, or if its global step has a default, a function that requires the step."""
     step = inspect.signature(cls).parameters.get("global_step")
     if step is None or step.default is step.empty:
@@ -49,7 +49,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
 }
 
 
-def check_optimizer(optimizer, learning_rate):
+def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
     """Checks the arguments of `make_optimizer` before the graph is changed.
 
     Raises:
@@ -76,7 +76,7 @@ def check_optimizer(optimizer, learning_rate):
         )
 
 
-def make_optimizer(optimizer, learning_rate, global_step):
+def make_optimizer(optimizer: Any, learning_rate: Any, global_step: Any) -> V1Optimizer:
     """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
     If `learning_rate` is None and `optimizer` is a function, it is called without arguments.
@@ -95,7 +95,9 @@ def make_optimizer(optimizer, learning_rate, global_step):
     return v1_optimizer(f"the result of the function optimizer={optimizer!r}", result)
 
 
-def _make(maker, name, learning_rate, global_step):
+def _make(
+    maker: Callable[..., V1Optimizer], name: str, learning_rate: Any, global_step: Any
+) -> V1Optimizer:
     """Creates an optimizer by calling a class or an entry of `OPTIMIZER_CLS_NAMES`."""
     arguments = {} if learning_rate is None else {"learning_rate": learning_rate}
     parameters = inspect.signature(maker).parameters
@@ -116,14 +118,14 @@ def _make(maker, name, learning_rate, global_step):
     return v1_optimizer(f"optimizer {name}", maker(**arguments))
 
 
-def v1_optimizer(what, value):
+def v1_optimizer(what: str, value: Any) -> V1Optimizer:
     """Returns `value` if it is a v1 optimizer; raises a TypeError if it is not."""
     if not isinstance(value, v1.train.Optimizer):
         raise argument_checks.WrongTypeError(_no_optimizer(what, value))
     return value
 
 
-def _no_optimizer(what, value):
+def _no_optimizer(what: str, value: Any) -> str:
     text = f"{what} must be a tf.compat.v1.train.Optimizer"
     if what == "optimizer":
         text = (
@@ -137,7 +139,7 @@ def _no_optimizer(what, value):
     return text
 
 
-def _unknown_name(name):
+def _unknown_name(name: str) -> str:
     text = f"optimizer={name!r} is not one of the names {', '.join(OPTIMIZER_CLS_NAMES)}."
     stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
     return text + (

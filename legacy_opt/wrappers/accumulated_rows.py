@@ -1,9 +1,21 @@
 """Slots that collect the rows of sparse gradients over several calls of `apply_gradients`."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, List, Optional, Tuple
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import (
+    DType,
+    Gradient,
+    Tensor,
+    TensorShape,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import is_resource
 
 
@@ -19,24 +31,26 @@ class GrowingSlot(Slot):
       dtype: the slot's dtype; None means the dtype of the variable.
     """
 
-    def __init__(self, has_rows, dtype=None):
+    def __init__(self, has_rows: bool, dtype: Optional[DType] = None) -> None:
         super().__init__(dtype=dtype)
         self.has_rows = has_rows
 
-    def axes(self, variable):
+    def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
         return None if is_cut_by_rows(variable) else ()
 
-    def static_shape(self, variable):
+    def static_shape(self, variable: Variable) -> TensorShape:
         return rows_shape(variable) if self.has_rows else tf.TensorShape([None])
 
-    def dynamic_shape(self, variable):
+    def dynamic_shape(self, variable: Variable) -> Any:
         shape = self.static_shape(variable)
         if shape.rank is not None and shape[1:].is_fully_defined():
             return [0] + shape[1:].as_list()
         return tf.concat([[0], super().dynamic_shape(variable)[1:]], axis=0)
 
-    def create(self, optimizer, variable, slot_name, op_name):
-        def create_variable(next_creator, **arguments):
+    def create(
+        self, optimizer: V1Optimizer, variable: Variable, slot_name: str, op_name: str
+    ) -> Variable:
+        def create_variable(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
             # Without an explicit shape, a resource variable would keep the shape of its initial
             # value, [0, …].
             shape = self.static_shape(variable) if is_resource(variable) else None
@@ -54,26 +68,28 @@ class Homes:
     a variable without partitions is the variable itself.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parts = {}  # {(graph, name of the whole variable): list of the added partitions}
 
-    def add(self, part):
+    def add(self, part: Variable) -> Variable:
         """Adds a partition of a partitioned variable, and returns the home of the partition."""
         key = part.graph, versions.part_of(part).full_name
         self._parts.setdefault(key, []).append(part)
         return self._parts[key][0]
 
-    def partitions(self, variable):
+    def partitions(self, variable: Variable) -> List[Variable]:
         """Returns all added partitions of the whole variable to which `variable` belongs, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
-    def home_of(self, variable):
+    def home_of(self, variable: Variable) -> Variable:
         """Returns the home of an added partition. Returns other variables unchanged."""
         partitions = self.partitions(variable)
         return partitions[0] if any(variable is each for each in partitions) else variable
 
-    def group(self, pairs):
+    def group(
+        self, pairs: Iterable[Tuple[Any, Variable]]
+    ) -> List[Tuple[Variable, List[Tuple[Any, Variable]]]]:
         """Groups (gradient, variable) pairs by home. Returns a list of (home, list of pairs)."""
         groups = {}  # by the id of the home
         for grad, variable in pairs:
@@ -83,7 +99,7 @@ class Homes:
         return list(groups.values())
 
 
-def ids_and_rows(grad, variable):
+def ids_and_rows(grad: Gradient, variable: Variable) -> Tuple[Tensor, Tensor]:
     """Returns a gradient's ids (row numbers in the whole, unpartitioned variable) and its rows."""
     if isinstance(grad, tf.IndexedSlices):
         ids, rows = tf.cast(grad.indices, tf.int64), grad.values
@@ -94,13 +110,13 @@ def ids_and_rows(grad, variable):
     return ids, rows
 
 
-def is_cut_by_rows(variable):
+def is_cut_by_rows(variable: Variable) -> bool:
     """Whether `variable` is one of several partitions along axis 0, or the only partition."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 
 
-def rows_shape(variable):
+def rows_shape(variable: Variable) -> TensorShape:
     """Returns the static shape of a tensor with rows of a variable: ``[None, …]``."""
     if variable.shape.rank is None:
         return variable.shape

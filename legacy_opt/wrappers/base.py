@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar, Iterable, List, Optional, Tuple
+from typing import Any, ClassVar, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -56,7 +56,7 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
     _without_kernel: ClassVar[str] = ""
     _set_by_constructor = "_wrapped"
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Disables AutoGraph: slow, fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
@@ -115,7 +115,7 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         done = inner.apply_gradients(pairs, global_step=global_step, name=name)
         return versions.lock_global_step_increment(done)
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
         """Creates the slots of all inner optimizers. Outer wrappers and `to_keras` call this."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
@@ -151,7 +151,7 @@ def name_of(optimizer: V1Optimizer) -> str:
     return getattr(optimizer, "_name", type(optimizer).__name__)
 
 
-def check_step_to_increment(global_step):
+def check_step_to_increment(global_step: Any) -> None:
     """Raises a TypeError if `global_step` is neither a variable nor None."""
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
@@ -162,7 +162,7 @@ def check_step_to_increment(global_step):
 
 
 @contextlib.contextmanager
-def parts_of_a_step(global_step):
+def parts_of_a_step(global_step: Optional[Variable]) -> Iterator[None]:
     """Scope in which the inner optimizers apply their gradients.
 
     In this scope, call `apply_gradients` of the inner optimizers without `global_step`. After this
@@ -182,7 +182,9 @@ def parts_of_a_step(global_step):
         train_ops[:] = before
 
 
-def whole_step(parts, global_step, name):
+def whole_step(
+    parts: Iterable[Any], global_step: Optional[Variable], name: str
+) -> Optional[Operation]:
     """Increments the global step after `parts`, the operations of the inner optimizers.
 
     Returns:
@@ -203,7 +205,7 @@ def whole_step(parts, global_step, name):
     return step
 
 
-def _increment(global_step, parts):
+def _increment(global_step: Variable, parts: Sequence[Any]) -> Any:
     """Returns an operation that increments `global_step` after the operations `parts`.
 
     With several replicas, the global step is incremented once, not once per replica.
@@ -213,8 +215,8 @@ def _increment(global_step, parts):
             # Without the lock, increments of a ref variable by concurrent threads can be lost.
             return global_step.assign_add(1, use_locking=True, read_value=False)
 
-    def add_one(strategy, step):
-        def update(component):
+    def add_one(strategy: Any, step: Variable) -> Any:
+        def update(component: Variable) -> Any:
             return component.assign_add(1, read_value=False)
 
         with after(*parts):

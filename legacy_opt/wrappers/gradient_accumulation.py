@@ -13,7 +13,7 @@ optimizer.
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional
+from typing import Any, ClassVar, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,15 @@ from legacy_opt.core.global_step import warn_if_step_is_not_counted
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.core.types import (
+    GradAndVar,
+    Gradient,
+    GradsAndVars,
+    Operation,
+    Tensor,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.wrappers import accumulated_rows
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_increment
@@ -164,7 +172,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             count = self._accumulate(pairs)
             due = count >= self._steps
 
-        def flush():
+        def flush() -> List[Operation]:
             return [self._flush([variable for _, variable in pairs], count, global_step)]
 
         if building == versions.EAGER:
@@ -186,18 +194,18 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     # Slots.
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
         super()._create_slots(var_list)
         if self.only_dense and self._steps > 1 and var_list:
             for variable in var_list:
                 self._create_gradient_slots(variable, _SUM_SLOTS)
             self._create_count(var_list)
 
-    def _create_count(self, variables):
+    def _create_count(self, variables: Sequence[Variable]) -> None:
         first = min(variables, key=lambda variable: variable.name)
         self._create_non_slot_variable(np.int64(0), self._count_name(), colocate_with=first)
 
-    def _create_own_slots(self, pairs, eagerly):
+    def _create_own_slots(self, pairs: List[GradAndVar], eagerly: bool) -> None:
         """Creates the slots for gradients, and the count, if they do not exist yet."""
         if self.only_dense:
             self._check_dense(pairs)
@@ -228,7 +236,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             )
         self._create_count(accumulated)
 
-    def _check_dense(self, pairs):
+    def _check_dense(self, pairs: List[GradAndVar]) -> None:
         """Checks that all gradients are dense, and that no variable is new or missing."""
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         for grad, variable in trained:
@@ -248,30 +256,32 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 f"{', '.join(names)}. Make one optimizer for each list of variables."
             )
 
-    def _create_gradient_slots(self, variable, slot_names):
+    def _create_gradient_slots(self, variable: Variable, slot_names: Sequence[str]) -> None:
         if slot_names == _ROW_SLOTS and accumulated_rows.is_cut_by_rows(variable):
             variable = self._homes.add(variable)
         for name in slot_names:
             op_name = f"{self._name}/{name}"
             _layout_of(name, variable).create(self, variable, name, op_name)
 
-    def _accumulates(self, variable):
+    def _accumulates(self, variable: Variable) -> bool:
         home = self._homes.home_of(variable)
         return any(self.own_slot(home, name) is not None for name in _ONE_PER_VARIABLE)
 
-    def _number_of_accumulated_variables(self):
+    def _number_of_accumulated_variables(self) -> int:
         graph = _graph_of_variables()
         keys = [key for name in _ONE_PER_VARIABLE for key in self._slot_dict(name)]
         return sum(graph is (key[0] if isinstance(key, tuple) else None) for key in keys)
 
-    def _count_name(self):
+    def _count_name(self) -> str:
         return self._name + "/count"
 
-    def _count(self):
+    def _count(self) -> Any:
         with tf.init_scope():
             return self._get_non_slot_variable(self._count_name(), graph=_graph_of_variables())
 
-    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: Variable
+    ) -> None:
         # TensorFlow calls this method if an object-based checkpoint has slots that do not exist
         # yet. The base class would create them with the fixed shape in the checkpoint.
         if tf.executing_eagerly() and slot_name in _SUM_SLOTS + _ROW_SLOTS:
@@ -280,7 +290,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     # One call.
 
-    def _accumulate(self, pairs):
+    def _accumulate(self, pairs: List[GradAndVar]) -> Tensor:
         """Accumulates the gradients. Returns the number of batches that are accumulated so far."""
         added = []
         for home, members in self._homes.group(pair for pair in pairs if pair[0] is not None):
@@ -291,7 +301,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         with after(counted):
             return self._count().read_value()
 
-    def _add(self, home, pairs):
+    def _add(self, home: Variable, pairs: List[Tuple[Gradient, Variable]]) -> Optional[Operation]:
         total = self.own_slot(home, "gradient_sum")
         if total is None:
             stored = [self._stored_rows(home)]
@@ -305,7 +315,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return Rows(grad.indices).add(total, tf.cast(grad.values, total.dtype.base_dtype))
         return _WHOLE_VARIABLE.add(total, tf.cast(grad, total.dtype.base_dtype))
 
-    def _flush(self, variables, count, global_step):
+    def _flush(
+        self, variables: Sequence[Variable], count: Tensor, global_step: Optional[Variable]
+    ) -> Operation:
         """Applies the means and resets the accumulated gradients."""
         pairs = []
         for variable in variables:
@@ -320,7 +332,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             reset.append(_WHOLE_VARIABLE.assign(self._count(), 0))
         return tf.group(*reset)
 
-    def _mean(self, variable, count):
+    def _mean(self, variable: Variable, count: Tensor) -> Optional[Gradient]:
         if not self._accumulates(variable):
             return None
         dtype = variable.dtype.base_dtype
@@ -334,21 +346,21 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         rows = tf.cast(tf.cast(rows, divisor.dtype) / divisor, dtype)
         return tf.IndexedSlices(rows, ids, variable_shape(variable))
 
-    def _reset(self, variable):
+    def _reset(self, variable: Variable) -> List[Optional[Operation]]:
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
             return [_WHOLE_VARIABLE.assign(total, tf.zeros_like(total.read_value()))]
         ids, rows = self._stored_rows(variable)
         return self._store_rows(variable, ids[:0], rows[:0])
 
-    def _stored_rows(self, variable):
+    def _stored_rows(self, variable: Variable) -> Tuple[Tensor, Tensor]:
         ids = self.own_slot(variable, "gradient_ids").read_value()
         rows = self.own_slot(variable, "gradient_rows").read_value()
         # A ref variable whose shape changes has no static shape, so the shape is set here.
         shape = accumulated_rows.rows_shape(variable)
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, shape)
 
-    def _stored_rows_of(self, variable):
+    def _stored_rows_of(self, variable: Variable) -> Tuple[Tensor, Tensor]:
         """Returns a variable's stored ids and rows.
 
         If `variable` is a partition, only the rows of this partition are returned, with ids
@@ -364,7 +376,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             mask = tf.logical_and(ids >= begin, ids < begin + size)
             return tf.boolean_mask(ids, mask) - begin, tf.boolean_mask(rows, mask)
 
-    def _store_rows(self, variable, ids, rows):
+    def _store_rows(
+        self, variable: Variable, ids: Tensor, rows: Tensor
+    ) -> List[Optional[Operation]]:
         writes = []
         for name, value in ("gradient_ids", ids), ("gradient_rows", rows):
             slot = self.own_slot(variable, name)
@@ -376,7 +390,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     # Checks.
 
-    def _checked_pairs(self, grads_and_vars):
+    def _checked_pairs(self, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
         class_name = type(self).__name__
         if tf.distribute.has_strategy():
             raise ValueError(
@@ -402,7 +416,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             raise ValueError(_NO_SYNC_REPLICAS % "be in")
         return pairs
 
-    def _refuse_sparse_gradients_in_xla(self, pairs):
+    def _refuse_sparse_gradients_in_xla(self, pairs: List[GradAndVar]) -> None:
         if not versions.compiling_with_xla():
             return
         for _, variable in pairs:
@@ -414,7 +428,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 )
 
 
-def _layout_of(name, variable):
+def _layout_of(name: str, variable: Variable) -> Slot:
     if name == "gradient_ids":
         return accumulated_rows.GrowingSlot(has_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
@@ -422,7 +436,7 @@ def _layout_of(name, variable):
     return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
 
 
-def _graph_of_variables():
+def _graph_of_variables() -> Optional[tf.Graph]:
     """Returns the TF1 graph in which variables are created, or None for eager variables."""
     with tf.init_scope():
         return None if tf.executing_eagerly() else v1.get_default_graph()

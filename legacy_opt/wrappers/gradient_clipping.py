@@ -16,6 +16,7 @@ from legacy_opt.core.types import (
     GradsAndVars,
     Hyperparameter,
     Operation,
+    Tensor,
     V1Optimizer,
     Variable,
 )
@@ -118,13 +119,13 @@ class ClipByValueOptimizer(GradientClipping):
         low = current_value("clip_value_min", self._clip_value_min)
         high = current_value("clip_value_max", self._clip_value_max)
 
-        def clipped(values):
+        def clipped(values: Tensor) -> Tensor:
             low_in_dtype = gradient_values.in_dtype(low, values.dtype)
             high_in_dtype = gradient_values.in_dtype(high, values.dtype)
             return tf.clip_by_value(values, low_in_dtype, high_in_dtype)
 
         # The sum of rows with the same id leaves zeros in all of these rows but the first one.
-        def with_clipped_nonzeros(rows):
+        def with_clipped_nonzeros(rows: Tensor) -> Tensor:
             return tf.compat.v1.where(tf.equal(rows, 0), rows, clipped(rows))
 
         pairs = []

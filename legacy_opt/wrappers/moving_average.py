@@ -11,7 +11,7 @@ and `swapping_saver` are the same.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -22,6 +22,7 @@ from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.slots import first_value
 from legacy_opt.core.types import (
+    GradAndVar,
     GradsAndVars,
     Hyperparameter,
     Operation,
@@ -129,7 +130,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
             stack.enter_context(writes_after([grad for grad, _ in pairs]))
             return self._apply_and_average(pairs, global_step, name)
 
-    def _apply_and_average(self, grads_and_vars, global_step, name):
+    def _apply_and_average(
+        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable], name: Optional[str]
+    ) -> Operation:
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
         for each in variables:
             dynamic_embeddings.refuse(type(self).__name__, each, "it averages all rows")
@@ -146,7 +149,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
         moves += self._subtract_all(remaining)
         return tf.group(updated, *moves, name="train_with_avg")
 
-    def _move(self, variables):
+    def _move(
+        self, variables: Sequence[Variable]
+    ) -> Tuple[List[Any], List[Tuple[Variable, Tensor]]]:
         """Moves the averages for which there are kernels towards the values of the variables.
 
         Returns:
@@ -168,7 +173,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                     remaining.append((averages[i], amount))
         return moves, remaining
 
-    def _rate(self):
+    def _rate(self) -> Tensor:
         """Returns 1 minus the current decay factor. Numbers become float32, as in TensorFlow."""
         decay = current_value("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
@@ -180,14 +185,14 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return 1.0 - decay
 
     @staticmethod
-    def _subtract_all(pairs):
+    def _subtract_all(pairs: List[Tuple[Variable, Tensor]]) -> List[Any]:
         if tf.distribute.has_strategy():
             return [in_all_replicas(_subtract, average, amount) for average, amount in pairs]
         return [_subtract(average, amount) for average, amount in pairs]
 
     # The averages are slots.
 
-    def _get_or_create_averages(self, variables):
+    def _get_or_create_averages(self, variables: Sequence[Variable]) -> List[Variable]:
         """Returns the averages of all variables. Creates averages that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_missing_averages(variables)
@@ -196,7 +201,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_missing_averages(variables))
 
-    def _create_missing_averages(self, variables):
+    def _create_missing_averages(self, variables: Sequence[Variable]) -> List[Any]:
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
@@ -208,7 +213,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                         v1.add_to_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES, variable)
             return [self.average(variable) for variable in variables]
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
         super()._create_slots(var_list)
         self._create_missing_averages(var_list)
 
@@ -282,22 +287,22 @@ def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
     return gap * tf.cast(rate, gap.dtype)
 
 
-def _subtract(average, amount):
+def _subtract(average: Variable, amount: Tensor) -> Optional[Operation]:
     with tf.device(average.device):
         return _WHOLE_VARIABLE.subtract(average, amount)
 
 
-def in_all_replicas(update, variable, value):
+def in_all_replicas(update: Callable[[Any, Any], Any], variable: Variable, value: Tensor) -> Any:
     """Updates all components of a distributed variable. All replicas must pass equal values."""
 
-    def merge(strategy, variable, value):
+    def merge(strategy: Any, variable: Variable, value: Tensor) -> Any:
         value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
         return strategy.extended.update(variable, update, args=(value,))
 
     return tf.distribute.get_replica_context().merge_call(merge, args=(variable, value))
 
 
-def _read_now(value):
+def _read_now(value: Any) -> Any:
     """Reads a variable after the current control dependencies. Returns other values unchanged."""
     if not hasattr(value, "read_value"):
         return value
@@ -307,7 +312,7 @@ def _read_now(value):
     return tf.maximum(value, value.dtype.min)
 
 
-def _by_name(var_list):
+def _by_name(var_list: Any) -> Dict[str, Any]:
     """Returns a dict from names in a checkpoint to variables or lists of partitions."""
     if isinstance(var_list, dict):
         return {key: _partitions_or_variable(value) for key, value in var_list.items()}
@@ -325,13 +330,13 @@ def _by_name(var_list):
     return by_name
 
 
-def _partitions_or_variable(variable):
+def _partitions_or_variable(variable: Any) -> Any:
     if isinstance(variable, (list, tuple)) or is_partitioned(variable):
         return list(variable)
     return variable
 
 
-def _as_list(parts):
+def _as_list(parts: Any) -> List[Any]:
     return parts if isinstance(parts, list) else [parts]
 
 

@@ -221,10 +221,12 @@ class MultiOptimizer(OptimizerWrapper):
         return self._name_in_keras(variable)
 
     @staticmethod
-    def _name_in_keras(variable):  # copies that `to_keras` creates override this method
+    def _name_in_keras(
+        variable: Variable,
+    ) -> str:  # copies that `to_keras` creates override this method
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
         for inner, variables in self._by_optimizer(self.routes_of(var_list), var_list):
             if variables:
                 inner._create_slots(variables)
@@ -241,7 +243,7 @@ class MultiOptimizer(OptimizerWrapper):
             matched.append((variable, routes or list(self._default)))
         return matched
 
-    def _routes_with_warning(self, variables):
+    def _routes_with_warning(self, variables: Iterable[Any]) -> List[Tuple[Variable, List[Route]]]:
         """Calls `routes_of`. Warns about unused routes if there is a default optimizer."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
@@ -254,7 +256,9 @@ class MultiOptimizer(OptimizerWrapper):
             )
         return matched
 
-    def _by_optimizer(self, matched, items):
+    def _by_optimizer(
+        self, matched: List[Tuple[Variable, List[Route]]], items: Iterable[Any]
+    ) -> List[Tuple[V1Optimizer, List[Any]]]:
         """Divides items, one per variable in `matched`, into pairs (optimizer, its items).
 
         Items of variables that have no optimizer or several optimizers are left out.
@@ -267,7 +271,7 @@ class MultiOptimizer(OptimizerWrapper):
         return [(inner, shares[id(inner)]) for inner in self._wrapped]
 
 
-def _computes_gradients_itself(optimizer):
+def _computes_gradients_itself(optimizer: Any) -> bool:
     """Whether an optimizer or an inner optimizer overrides TensorFlow's `compute_gradients`."""
     # Without __func__, the method was replaced in this object by a function.
     method = getattr(optimizer.compute_gradients, "__func__", None)
@@ -276,7 +280,7 @@ def _computes_gradients_itself(optimizer):
     return method is not v1.train.Optimizer.compute_gradients
 
 
-def _check_nesting(class_name, optimizers):
+def _check_nesting(class_name: str, optimizers: Iterable[V1Optimizer]) -> None:
     """Raises a ValueError for a SyncReplicasOptimizer, or an optimizer that is nested twice."""
     nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
     for optimizer in nested:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -42,7 +42,7 @@ class Route(NamedTuple):
     optimizer: V1Optimizer
     which: Any
 
-    def __str__(self):
+    def __str__(self) -> str:
         which = self.which
         if which is None:
             how = "by default"
@@ -54,7 +54,7 @@ class Route(NamedTuple):
             how = repr(which)
         return f"{type(self.optimizer).__name__} ({how})"
 
-    def condition(self, name_of):
+    def condition(self, name_of: Callable[[Variable], str]) -> Callable[[Variable], bool]:
         """Returns a function that takes a variable and returns whether this route matches it.
 
         The route of the default optimizer (`which` is None) has no such function.
@@ -71,7 +71,7 @@ class Route(NamedTuple):
         return lambda variable: _key(variable) in keys
 
 
-def make_routes(class_name, pairs):
+def make_routes(class_name: str, pairs: Any) -> Tuple[Route, ...]:
     """Returns the `routes` that the user passed as a tuple of `Route`.
 
     Raises:
@@ -88,7 +88,7 @@ def make_routes(class_name, pairs):
     return tuple(_route(class_name, number, pair) for number, pair in enumerate(pairs))
 
 
-def _route(class_name, number, pair):
+def _route(class_name: str, number: int, pair: Any) -> Route:
     what = f"{class_name}: routes[{number}]"
     if not (isinstance(pair, (list, tuple)) and len(pair) == 2):
         raise TypeError(f"{what} must be a pair (optimizer, which), got {pair!r}.")
@@ -99,7 +99,7 @@ def _route(class_name, number, pair):
     return Route(optimizer, _checked_which(what, which))
 
 
-def _checked_which(what, which):
+def _checked_which(what: str, which: Any) -> Any:
     if isinstance(which, Collection):
         return which
     if isinstance(which, str):
@@ -124,7 +124,7 @@ def _checked_which(what, which):
     return which
 
 
-def _collected(name):
+def _collected(name: str) -> List[Variable]:
     if tf.executing_eagerly():
         raise ValueError(
             f"MultiOptimizer.collection({name!r}): collections exist in graphs only. When "
@@ -133,7 +133,7 @@ def _collected(name):
     return v1.get_collection(name)
 
 
-def _call(function, variable):
+def _call(function: Callable[[Variable], Any], variable: Variable) -> bool:
     result = function(variable)
     if argument_checks.is_tensor_like(result):
         raise TypeError(
@@ -143,18 +143,20 @@ def _call(function, variable):
     return bool(result)
 
 
-def _key(variable):
+def _key(variable: Any) -> Any:
     """Returns a key that is equal for all objects that represent the same variable."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 
 
-def _names(variables):
+def _names(variables: Sequence[Variable]) -> str:
     """Returns the names of variables, for a message."""
     return quoted(versions.distributed_variable(each).name for each in variables)
 
 
-def check_matched(class_name, routes, matched):
+def check_matched(
+    class_name: str, routes: Iterable[Route], matched: Sequence[Tuple[Variable, List[Route]]]
+) -> None:
     """Raises a ValueError if a variable has no or several optimizers, or is listed twice.
 
     `matched` is a list of pairs (variable, the routes that match it).

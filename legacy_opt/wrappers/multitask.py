@@ -6,7 +6,7 @@ Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from legacy_opt.core.conditions import run_by_cond
 from legacy_opt.core.contract import UPDATE_METHODS
 from legacy_opt.core.types import (
     GradAndVar,
+    Gradient,
     GradsAndVars,
     Operation,
     Tensor,
@@ -91,7 +92,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._replaced = []
         self._steps_being_built = 0
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         # Private attributes of the inner optimizer are not returned, because TensorFlow gives each
         # optimizer, also the wrapper, private attributes with the same names.
         if name.startswith("_") or "_wrapped" not in vars(self):
@@ -112,7 +113,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
 
     @contextlib.contextmanager
-    def _conditional_updates(self):
+    def _conditional_updates(self) -> Iterator[None]:
         """Scope in which the update methods do nothing for zero gradients.
 
         Replicas are threads that may be in this scope at the same time: the first thread replaces
@@ -138,7 +139,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                 self._replaced = []
 
 
-def _conditional_methods(optimizer):
+def _conditional_methods(optimizer: V1Optimizer) -> Dict[str, Callable[..., Any]]:
     """Returns a dict from names of update methods to versions that skip zero gradients."""
     of_duplicates = set(UPDATE_METHODS).difference(_UPDATE_METHODS)
     names = [*_UPDATE_METHODS, *(each for each in of_duplicates if _overrides(optimizer, each))]
@@ -150,22 +151,22 @@ def _conditional_methods(optimizer):
     return methods
 
 
-def _overrides(optimizer, name):
+def _overrides(optimizer: V1Optimizer, name: str) -> bool:
     return name in vars(optimizer) or (
         getattr(type(optimizer), name) is not getattr(v1.train.Optimizer, name)
     )
 
 
-def _unless_zero(update):
+def _unless_zero(update: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method that calls `update` unless the gradient is all zeros."""
 
-    def update_unless_zero(grad, *args, **kwargs):
+    def update_unless_zero(grad: Gradient, *args: Any, **kwargs: Any) -> Any:
         is_nonzero = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))
         building = versions.building()
         if building == versions.EAGER:
             return update(grad, *args, **kwargs) if is_nonzero.numpy() else None
 
-        def updated():
+        def updated() -> List[Any]:
             return [update(_in_branch(grad), *map(_in_branch, args), **kwargs)]
 
         is_function = building == versions.FUNCTION
@@ -175,13 +176,13 @@ def _unless_zero(update):
     return update_unless_zero
 
 
-def _in_branch(value):
+def _in_branch(value: Any) -> Any:
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(here(value.values), here(value.indices), value.dense_shape)
     return here(value)
 
 
-def updating_optimizers(optimizer):
+def updating_optimizers(optimizer: V1Optimizer) -> List[V1Optimizer]:
     """Returns `optimizer`, or the innermost optimizers if `optimizer` is a wrapper."""
     return [each for each in all_optimizers_in(optimizer) if not inner_optimizers(each)]
 

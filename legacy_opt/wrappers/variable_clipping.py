@@ -10,7 +10,7 @@ Source: `tf.contrib.opt.VariableClippingOptimizer`. The constructor and the arit
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -18,7 +18,13 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_values
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import current_value
-from legacy_opt.core.types import GradsAndVars, Hyperparameter, Operation, V1Optimizer, Variable
+from legacy_opt.core.types import (
+    GradsAndVars,
+    Hyperparameter,
+    Operation,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.core.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -132,11 +138,11 @@ class VariableClippingOptimizer(OptimizerWrapper):
                         clipped.append(self._clip(grad, variable, dims))
             return tf.group(*([updated] + clipped), name=scope)
 
-    def _dims_of(self, variable):
+    def _dims_of(self, variable: Variable) -> Optional[List[int]]:
         """Returns the dimensions along which to clip a variable, or None if it is not clipped."""
         return next((dims for clipped, dims in self._clip_dims if clipped is variable), None)
 
-    def _clip(self, grad, variable, dims):
+    def _clip(self, grad: Any, variable: Variable, dims: List[int]) -> Optional[Operation]:
         access = WholeVariable()
         # If the rank is unknown, a negative dimension may be the first dimension.
         if isinstance(grad, tf.IndexedSlices) and all(each > 0 for each in dims):
@@ -167,7 +173,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         )
 
 
-def _clip_dims(vars_to_clip_dims):
+def _clip_dims(vars_to_clip_dims: Any) -> List[Tuple[Variable, List[int]]]:
     """Returns a list of pairs (variable, list of dimensions); see `_dimension` for the dimensions.
 
     Raises:
@@ -195,7 +201,7 @@ def _clip_dims(vars_to_clip_dims):
     return clip_dims
 
 
-def _dimension(variable, number):
+def _dimension(variable: Variable, number: Any) -> int:
     """Checks a dimension and returns it. Counts it from the front if the rank is known."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"

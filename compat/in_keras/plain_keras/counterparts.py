@@ -3,7 +3,9 @@
 Names of classes, arguments and slots are in the table `recorded.neighbours`.
 """
 
-from typing import Any, Callable, NamedTuple, Optional
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -38,22 +40,17 @@ class SlotFormula(NamedTuple):
     exact: bool
 
 
-def _unchanged(value, rate):
-    del rate
-    return value
-
-
-def _velocity(momentum, rate):
+def _velocity(momentum: np.ndarray, rate: float) -> np.ndarray:
     _check_rate(momentum, rate)
     return momentum * momentum.dtype.type(-rate)
 
 
-def _momentum(velocity, rate):
+def _momentum(velocity: np.ndarray, rate: float) -> np.ndarray:
     _check_rate(velocity, rate)
     return velocity / velocity.dtype.type(-rate) if rate else velocity
 
 
-def _check_rate(slot, rate):
+def _check_rate(slot: np.ndarray, rate: float) -> None:
     if rate == 0 and np.any(slot):
         raise ValueError(
             "The learning rate is 0, and Keras' velocity is v1's momentum times the learning rate, "
@@ -61,7 +58,7 @@ def _check_rate(slot, rate):
         )
 
 
-SAME = SlotFormula("%(keras)s", _unchanged, _unchanged, True)
+SAME = SlotFormula("%(keras)s", lambda v1, rate: v1, lambda keras, rate: keras, True)
 VELOCITY = SlotFormula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
 
 
@@ -90,16 +87,16 @@ class Counterpart(NamedTuple):
     why: dict = {}
     start: Optional[str] = None
 
-    def slots(self, api):
+    def slots(self, api: str) -> Dict[str, str]:
         """Returns a dict from the slots' names in v1 to their names in Keras 2 or 3."""
         position = -1 if api == "keras3" else 0
         return {name: names[position] for name, names in self.row.slots.items()}
 
-    def formula(self, slot):
+    def formula(self, slot: str) -> SlotFormula:
         """Returns the `SlotFormula` of a slot, by its name in v1."""
         return self.formulas.get(slot, SAME)
 
-    def settings(self, v1_arguments, api):
+    def settings(self, v1_arguments: Mapping[str, Any], api: str) -> Dict[str, Any]:
         """Returns the arguments of the Keras class, without the learning rate."""
         settings = {}
         for name, source in self.row.arguments.items():
@@ -109,7 +106,7 @@ class Counterpart(NamedTuple):
                 settings[name] = SMALLEST
         return settings
 
-    def reason(self, kind, api):
+    def reason(self, kind: str, api: str) -> Optional[str]:
         """Returns why the two optimizers may differ in a kind of training; None if unknown."""
         return self.why.get((kind, api), self.why.get(kind))
 
@@ -220,7 +217,7 @@ WITHOUT_COUNTERPART: Any = {
 }
 
 
-def counterpart_of(cls):
+def counterpart_of(cls: Any) -> Counterpart:
     """Returns the `Counterpart` of a v1 class, or raises a ValueError that says why it has none."""
     name = cls.__name__
     if not any(getattr(module, name, None) is cls for module in serialization._homes()):
@@ -240,7 +237,7 @@ def counterpart_of(cls):
     )
 
 
-def v1_arguments(bridged):
+def v1_arguments(bridged: Any) -> Dict[str, Any]:
     """Returns the current arguments of the v1 optimizer in `bridged` (made by `to_keras`)."""
     cls = bridged._v1.original_class
     defaults = {

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from concurrent import futures
-from typing import NamedTuple, Optional
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -56,7 +67,7 @@ class Measurement(NamedTuple):
         """The largest difference as a share of `distance`."""
         return self.largest / self.distance if self.distance else float(self.largest > 0)
 
-    def __str__(self):
+    def __str__(self) -> str:
         size = "0" if self.grade == EXACT else f"{self.largest:.0e} of {self.distance:.1g}"
         if self.grade == DIFFERS:
             size = f"{self.largest:.2g} of {self.distance:.2g} ({100 * self.share:.0f} %)"
@@ -81,7 +92,7 @@ class SideBySide(NamedTuple):
     error: Optional[Exception] = None
 
     @property
-    def grade(self):
+    def grade(self) -> str:
         """The grade: "exact", "rounding" or "differs"."""
         if self.largest == 0:
             return EXACT
@@ -89,12 +100,17 @@ class SideBySide(NamedTuple):
         return ROUNDING if self.largest <= rounding else DIFFERS
 
 
-def worst(measurements):
+def worst(measurements: Iterable[Measurement]) -> str:
     """Returns the worst grade of the measurements whose `counts` is True."""
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 
-def measure(make, carry, rate, are_separate):
+def measure(
+    make: Callable[[], Tuple[Any, Any]],
+    carry: Optional[Callable[..., None]],
+    rate: float,
+    are_separate: bool,
+) -> List[SideBySide]:
     """Trains scratch variables with two optimizers side by side.
 
     Args:
@@ -116,7 +132,12 @@ def measure(make, carry, rate, are_separate):
         return pool.submit(_measure, make, carry, rate, are_separate).result()
 
 
-def _measure(make, carry, rate, are_separate):
+def _measure(
+    make: Callable[[], Tuple[Any, Any]],
+    carry: Optional[Callable[..., None]],
+    rate: float,
+    are_separate: bool,
+) -> List[SideBySide]:
     results = None
     if not are_separate:
         with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
@@ -131,7 +152,12 @@ def _measure(make, carry, rate, are_separate):
     return [results[kind] for kind in KINDS]
 
 
-def _train_kinds(make, carry, rate, kinds):
+def _train_kinds(
+    make: Callable[[], Tuple[Any, Any]],
+    carry: Optional[Callable[..., None]],
+    rate: float,
+    kinds: Sequence[str],
+) -> Dict[str, SideBySide]:
     """Returns a dict from each kind of training to a `SideBySide`."""
     problem = _problem(kinds, min(1.0, 10 * rate))
     with side_by_side.scope() as initialize:
@@ -140,7 +166,7 @@ def _train_kinds(make, carry, rate, kinds):
         return _compare(trainings, problem, carry, rate)
 
 
-def _problem(kinds, size):
+def _problem(kinds: Sequence[str], size: float) -> side_by_side.Problem:
     """Returns a `Problem` with one variable per kind of training; `size` is that of its values."""
     random = np.random.RandomState(0)
     values = {kind: (size * random.randn(*_SHAPE)).astype(np.float32) for kind in kinds}
@@ -148,7 +174,7 @@ def _problem(kinds, size):
     return side_by_side.Problem(values, sparse=(ROWS, REPEATED), steps=steps)
 
 
-def _gradient(kind, random):
+def _gradient(kind: str, random: np.random.RandomState) -> Any:
     draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
     if kind == DENSE:
         return draw(_SHAPE[0])
@@ -157,7 +183,12 @@ def _gradient(kind, random):
     return draw(len(ids)), ids.astype(np.int64)
 
 
-def _compare(trainings, problem, carry, rate):
+def _compare(
+    trainings: Sequence[Any],
+    problem: side_by_side.Problem,
+    carry: Optional[Callable[..., None]],
+    rate: float,
+) -> Dict[str, SideBySide]:
     """Trains with both, after a warm-up of the first if state is translated, as `_train_kinds`."""
     steps = iter(problem.steps)
     if carry is not None:
@@ -169,7 +200,12 @@ def _compare(trainings, problem, carry, rate):
     return results
 
 
-def _continue(trainings, steps, carry, rate=None):
+def _continue(
+    trainings: Sequence[Any],
+    steps: Iterator[Any],
+    carry: Optional[Callable[..., None]],
+    rate: Optional[float] = None,
+) -> Dict[str, SideBySide]:
     """Continues both trainings from the weights of the first; returns a dict as `_train_kinds`."""
     source, target = trainings
     before = source.values(source.variables)
@@ -192,5 +228,5 @@ def _continue(trainings, steps, carry, rate=None):
     }
 
 
-def _largest(values):
+def _largest(values: np.ndarray) -> float:
     return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))

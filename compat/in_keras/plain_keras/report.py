@@ -52,7 +52,7 @@ class TranslationReport(NamedTuple):
         """The worst grade of the measurements whose `counts` is True."""
         return measurement.worst(self.measurements)
 
-    def __str__(self):
+    def __str__(self) -> str:
         settings = ", ".join("{}={}".format(*item) for item in sorted(self.settings.items()))
         lines = [
             f"{self.v1} as {self.keras}({settings}): {self.grade}",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, Union
 
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 
@@ -125,7 +125,7 @@ def from_plain_keras(
     return Translation(bridged, report)
 
 
-def _bridged(optimizer, api):
+def _bridged(optimizer: Any, api: str) -> KerasOptimizer:
     """Returns `optimizer` if it is bridged; if it is a v1 optimizer, bridges it."""
     if graph_names.is_bridged(optimizer):
         adapter = adapter_of(optimizer)
@@ -146,7 +146,12 @@ def _bridged(optimizer, api):
     )
 
 
-def _counted_kinds(translator, plain, sparse, learning_rate_changes):
+def _counted_kinds(
+    translator: translators.Translator,
+    plain: KerasOptimizer,
+    sparse: bool,
+    learning_rate_changes: Optional[bool],
+) -> Tuple[str, ...]:
     """Returns the kinds of training that count for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
@@ -155,7 +160,15 @@ def _counted_kinds(translator, plain, sparse, learning_rate_changes):
     return (counterparts.DENSE, *of_rows, *of_rates)
 
 
-def _report(translator, bridged, plain, variables, carry, counted, is_reverse=False):
+def _report(
+    translator: translators.Translator,
+    bridged: KerasOptimizer,
+    plain: KerasOptimizer,
+    variables: Sequence[KerasVariable],
+    carry: Optional[Callable[..., None]],
+    counted: Sequence[str],
+    is_reverse: bool = False,
+) -> Callable[[], TranslationReport]:
     """Returns a function that measures the grade and returns a `TranslationReport`.
 
     The rest of the report describes the optimizers at the time when `_report` is called. `carry` is
@@ -178,13 +191,13 @@ def _report(translator, bridged, plain, variables, carry, counted, is_reverse=Fa
     rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
     v1_configuration = configuration.with_v1({}, bridged._v1, adapter.keras)["optimizer"]
 
-    def make():
+    def make() -> Tuple[Any, Any]:
         v1_optimizer = serialization.from_config(v1_configuration)
         scratch = bridge.to_keras(v1_optimizer, learning_rate=rate, api=adapter.api, **arguments)
         pair = scratch, translator.plain_like(scratch, rate)
         return pair[::-1] if is_reverse else pair
 
-    def measured_report():
+    def measured_report() -> TranslationReport:
         are_separate = arguments.get("global_clipnorm") is not None
         results = measurement.measure(make, carry, rate, are_separate)
         clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
@@ -198,7 +211,13 @@ def _report(translator, bridged, plain, variables, carry, counted, is_reverse=Fa
     return measured_report
 
 
-def _why(translator, kind, result, clips, without_state):
+def _why(
+    translator: translators.Translator,
+    kind: str,
+    result: measurement.SideBySide,
+    clips: bool,
+    without_state: bool,
+) -> Optional[str]:
     """Returns why the two optimizers differ in a kind of training, or None."""
     if result.grade != measurement.DIFFERS:
         return None
@@ -212,7 +231,12 @@ def _why(translator, kind, result, clips, without_state):
     return "; ".join(reason for reason in reasons if reason) or None
 
 
-def _moved_state(translator, bridged, plain, variables):
+def _moved_state(
+    translator: translators.Translator,
+    bridged: KerasOptimizer,
+    plain: KerasOptimizer,
+    variables: Sequence[KerasVariable],
+) -> Iterator[Moved]:
     """Yields a `Moved` for each slot and shared variable."""
     if not variables:
         return

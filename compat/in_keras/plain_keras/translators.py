@@ -1,11 +1,15 @@
 """Translates settings and state of a bridged optimizer to its counterpart in Keras, and back."""
 
+from __future__ import annotations
+
 import inspect
 import numbers
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from legacy_opt import versions
+from legacy_opt.core.types import KerasOptimizer, KerasVariable
 
 from ... import messages
 from .. import beta_powers
@@ -26,7 +30,7 @@ class Translator:
       v1_class: the class of the v1 optimizers.
     """
 
-    def __init__(self, optimizer, v1_class):
+    def __init__(self, optimizer: Any, v1_class: type) -> None:
         self.counterpart = counterparts.counterpart_of(v1_class)
         self.v1_name = v1_class.__name__
         self.adapter = adapter_of(optimizer)
@@ -39,7 +43,7 @@ class Translator:
         self.keras_class = self.adapter.class_of(self.counterpart.row.name)
 
     @property
-    def keras_name(self):
+    def keras_name(self) -> str:
         """The name of the Keras class, with the module from which users import it."""
         name, module_name = self.counterpart.row.name, self.adapter.name + ".optimizers"
         if getattr(self.adapter.keras.optimizers, name) is not self.keras_class:
@@ -48,7 +52,7 @@ class Translator:
 
     # Settings.
 
-    def plain_like(self, bridged, rate):
+    def plain_like(self, bridged: KerasOptimizer, rate: Any) -> KerasOptimizer:
         """Returns a new plain optimizer with the settings of `bridged`."""
         settings = self.settings(bridged)
         settings.update(self.adapter.base_arguments(bridged), learning_rate=rate)
@@ -62,7 +66,7 @@ class Translator:
         self.adapter.configure(bridged, plain)
         return plain
 
-    def settings(self, bridged):
+    def settings(self, bridged: KerasOptimizer) -> Dict[str, Any]:
         """Returns the arguments that are specific to the Keras class, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
         if steps and bridged._v1.values.counts_updates:
@@ -79,12 +83,12 @@ class Translator:
                 raise ValueError(f"{self.keras_name} of this version has no {name}.")
         return settings
 
-    def has_fixed_rate(self, plain):
+    def has_fixed_rate(self, plain: KerasOptimizer) -> bool:
         """Whether the learning rate of `plain` is a number that does not change."""
         rate = self.adapter.rate(plain)
         return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
-    def check_class(self, plain):
+    def check_class(self, plain: KerasOptimizer) -> None:
         """Raises a ValueError if `plain` is not an instance of the counterpart's class."""
         if type(plain) is not self.keras_class:
             raise ValueError(
@@ -92,7 +96,7 @@ class Translator:
                 f"`plain` is {type(plain).__module__}.{type(plain).__name__}."
             )
 
-    def check_settings(self, plain, bridged):
+    def check_settings(self, plain: KerasOptimizer, bridged: KerasOptimizer) -> None:
         """Raises a ValueError if `plain` and the v1 optimizer have different settings."""
         expected = self.settings(bridged)
         config = plain.get_config()
@@ -114,7 +118,9 @@ class Translator:
 
     # State.
 
-    def state_variables(self, bridged, variables):
+    def state_variables(
+        self, bridged: KerasOptimizer, variables: Optional[Iterable[KerasVariable]]
+    ) -> List[KerasVariable]:
         """Builds `bridged` if necessary, and returns the variables whose state must be translated.
 
         Raises a ValueError if these are unknown, or not `variables`.
@@ -129,12 +135,12 @@ class Translator:
             raise ValueError(AWAITS)
         return []
 
-    def check_untrained(self, plain):
+    def check_untrained(self, plain: KerasOptimizer) -> None:
         """Raises a ValueError if `plain`, whose variables are unknown, must have slots."""
         if self.counterpart.row.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
-    def check_powers(self, bridged):
+    def check_powers(self, bridged: KerasOptimizer) -> None:
         """Raises a ValueError if v1's powers of beta do not agree with `iterations`."""
         arguments = counterparts.v1_arguments(bridged)
         steps = self.updates(bridged)
@@ -154,13 +160,19 @@ class Translator:
                     "the number of steps that the state has been trained for."
                 )
 
-    def updates(self, optimizer):
+    def updates(self, optimizer: KerasOptimizer) -> int:
         """Returns how many updates an optimizer has made."""
         steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         iterations, _ = next(self.adapter.pairs(optimizer, optimizer))
         return int(versions.value_of(iterations)) // steps
 
-    def carry(self, source, target, variables, new_variables):
+    def carry(
+        self,
+        source: KerasOptimizer,
+        target: KerasOptimizer,
+        variables: Sequence[KerasVariable],
+        new_variables: Sequence[KerasVariable],
+    ) -> None:
         """Copies the state between a bridged and a plain optimizer.
 
         `source` has trained `variables`; `target` trains `new_variables`.
@@ -184,13 +196,15 @@ class Translator:
             power = beta_powers.power(arguments[argument], self.updates(plain))
             versions.assign_to(bridged.non_slots[name], power)
 
-    def carry_step(self, source, target, *variables):
+    def carry_step(self, source: KerasOptimizer, target: KerasOptimizer, *variables: Any) -> None:
         """Copies `iterations`; in Keras 3 also moving averages and accumulated gradients."""
         del variables
         for old, new in self.adapter.pairs(source, target):
             versions.assign_to(new, versions.value_of(old))
 
-    def slots(self, plain, bridged, variables):
+    def slots(
+        self, plain: KerasOptimizer, bridged: KerasOptimizer, variables: Sequence[KerasVariable]
+    ) -> List[Tuple[str, List[Any]]]:
         """Returns pairs: the v1 name of a slot, and a list of its slots in the plain optimizer.
 
         Raises a ValueError if the plain optimizer lacks a slot.
@@ -210,14 +224,14 @@ class Translator:
         ]
 
 
-def _equal_numbers(one, other):
+def _equal_numbers(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return bool(one) == bool(other)
     one, other = np.float32(one), np.float32(other)
     return one == other or max(abs(one), abs(other)) <= 2 * counterparts.SMALLEST
 
 
-def _equal_rates(one, other):
+def _equal_rates(one: Any, other: Any) -> bool:
     if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
         return _equal_numbers(one, other)
     if hasattr(one, "get_config") and hasattr(other, "get_config"):
@@ -228,7 +242,7 @@ def _equal_rates(one, other):
     return one is other
 
 
-def _rate_in_full(rate):
+def _rate_in_full(rate: Any) -> str:
     text = str(rate_text(rate))
     if hasattr(rate, "get_config"):
         settings = schedules.in_plain_numbers(rate).get_config()
@@ -237,6 +251,6 @@ def _rate_in_full(rate):
     return text
 
 
-def rate_text(rate):
+def rate_text(rate: Any) -> Union[numbers.Real, str]:
     """Returns a learning rate if it is a number, otherwise the name of its class."""
     return rate if isinstance(rate, numbers.Real) else type(rate).__name__
