@@ -24,7 +24,7 @@ if not _os.path.isdir(_os.path.join(_here, "compat")) and _os.path.isdir(f"{_her
     _checkout.find_compat()
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     if name == "__all__" or not name.startswith("_"):
         # Submodules are tried before public names, because `public` itself imports submodules, at a
         # time when it has no `__all__` yet. Names with dots are skipped, because find_spec would
@@ -49,7 +49,7 @@ def __getattr__(name):
     raise AttributeError(f"module 'legacy_opt' has no attribute {name!r}")
 
 
-def _is_public(name):
+def _is_public(name: str) -> bool:
     """Returns whether a name is public, without importing TensorFlow, from the modules' texts."""
     import pathlib
     import re
@@ -59,7 +59,7 @@ def _is_public(name):
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
-def __dir__():
+def __dir__() -> list:
     try:
         names = _importlib.import_module("legacy_opt.public").__all__
     except ImportError:  # there is no TensorFlow
@@ -67,7 +67,7 @@ def __dir__():
     return sorted({*globals(), "compat", *names})
 
 
-def _missing(name, public_names):
+def _missing(name: str, public_names: list) -> str:
     """Returns the error message for an unknown name; the message may suggest another name."""
     import difflib
 

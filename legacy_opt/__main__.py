@@ -3,7 +3,7 @@
 import sys
 
 
-def main():
+def main() -> int:
     """Runs the command line of `legacy_opt.compat.cli` and returns its exit code."""
     from legacy_opt.compat import cli
 

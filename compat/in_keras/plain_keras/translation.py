@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 
@@ -164,7 +164,7 @@ def _report(
     translator: translators.Translator,
     bridged: KerasOptimizer,
     plain: KerasOptimizer,
-    variables: Sequence[KerasVariable],
+    variables: List[KerasVariable],
     carry: Optional[Callable[..., None]],
     counted: Sequence[str],
     is_reverse: bool = False,
@@ -235,7 +235,7 @@ def _moved_state(
     translator: translators.Translator,
     bridged: KerasOptimizer,
     plain: KerasOptimizer,
-    variables: Sequence[KerasVariable],
+    variables: List[KerasVariable],
 ) -> Iterator[Moved]:
     """Yields a `Moved` for each slot and shared variable."""
     if not variables:

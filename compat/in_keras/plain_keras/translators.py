@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -170,8 +170,8 @@ class Translator:
         self,
         source: KerasOptimizer,
         target: KerasOptimizer,
-        variables: Sequence[KerasVariable],
-        new_variables: Sequence[KerasVariable],
+        variables: List[KerasVariable],
+        new_variables: List[KerasVariable],
     ) -> None:
         """Copies the state between a bridged and a plain optimizer.
 
@@ -203,7 +203,7 @@ class Translator:
             versions.assign_to(new, versions.value_of(old))
 
     def slots(
-        self, plain: KerasOptimizer, bridged: KerasOptimizer, variables: Sequence[KerasVariable]
+        self, plain: KerasOptimizer, bridged: KerasOptimizer, variables: List[KerasVariable]
     ) -> List[Tuple[str, List[Any]]]:
         """Returns pairs: the v1 name of a slot, and a list of its slots in the plain optimizer.
 
