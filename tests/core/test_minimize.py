@@ -26,8 +26,7 @@ def trained(name, use_resource, build):
         step = v1.train.get_or_create_global_step()
         train_op = build(MAKERS[name](step), one, two, step)
         variables = {each.op.name: each for each in v1.global_variables()}
-        with v1.Session(config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(config=running.AS_WRITTEN) as session:
             for _ in range(2):
                 session.run(train_op)
             return session.run(variables), getattr(train_op, "op", train_op).name

@@ -132,8 +132,7 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
         ]
         loss = tf.add_n([tf.reduce_sum(tf.square(twin)) * 0.05 for twin in twins])
         train_op = Swap().minimize(loss)
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for _ in range(50):
                 train_op.run(session=sess)
             one, other = sess.run(twins)
@@ -272,8 +271,7 @@ def one_step(optimizer, value=2.0, gradient=1.0, dtype=tf.float32, steps=1, duri
         x = v1.get_variable("x", initializer=tf.constant(value, dtype))
         made = optimizer() if callable(optimizer) else optimizer
         train_op = made.apply_gradients([(tf.constant(gradient, dtype), x)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for _ in range(steps):
                 sess.run(train_op)
                 if during is not None:
@@ -406,8 +404,7 @@ def test_subclasses_may_override_the_summing_of_duplicate_ids(use_resource):
         x = v1.get_variable("x", initializer=tf.zeros([3, 1]), use_resource=use_resource)
         gradient = tf.IndexedSlices(tf.constant([[1.0], [5.0]]), tf.constant([2, 2]))
         train_op = LastWins(1.0).apply_gradients([(gradient, x)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op)
             np.testing.assert_array_equal(sess.run(x), [[0], [0], [-5]])
 
@@ -420,8 +417,7 @@ def test_non_slot_variables_have_stock_names_and_advance_once_per_step():
         names = [variable.op.name for variable in optimizer.variables()]
         assert names == ["a/Adam", "a/Adam_1", "b/Adam", "b/Adam_1", "beta1_power", "beta2_power"]
         powers = [v for v in optimizer.variables() if v.op.name.endswith("power")]
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for _ in range(3):
                 sess.run(train_op)
             assert sess.run(powers) == [0.5**4, 0.25**4]
@@ -431,8 +427,7 @@ def test_variable_constraints_are_applied():
     with tf.Graph().as_default():
         x = v1.get_variable("x", initializer=0.25, constraint=lambda value: tf.maximum(value, 0.0))
         train_op = Sgd(1.0).apply_gradients([(tf.constant(1.0), x)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op)
             assert sess.run(x) == 0.0
 
@@ -469,8 +464,7 @@ def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
         optimizer = HandsOn()
         train_op = optimizer.apply_gradients([(gradient, x)])
         slot = optimizer.get_slot(x, "previous")
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             w, previous = np.zeros(size, "f"), np.zeros(size, "f")
             for step in range(8):
                 g = np.full(size, step + 1.0, "f")
@@ -491,8 +485,7 @@ def test_a_gradient_of_unknown_shape_is_not_broadcast(shape):
         train_op = Sgd(1.0).apply_gradients([(gradient, x)])
         sparse = v1.placeholder(tf.float32)
         rows = Sgd(1.0).apply_gradients([(tf.IndexedSlices(sparse, tf.constant([1, 3])), x)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             with pytest.raises(tf.errors.InvalidArgumentError):
                 sess.run(train_op, {gradient: np.ones(shape)})
             if shape:

@@ -21,6 +21,7 @@ from tests.keras_bridge.test_overridden_methods import (
     in_a_graph,
     session,
 )
+from tests.support import running
 from tests.support.keras.keras_apis import KERAS_3
 
 v1 = tf.compat.v1
@@ -195,14 +196,11 @@ def test_averages_count_the_step_that_is_looked_up(api):
         inner = GradientDescent(0.5)
         return legacy_opt.MovingAverageOptimizer(inner, num_updates=v1.train.get_global_step)
 
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         w, optimizer = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True), make()
         step = v1.train.get_or_create_global_step()
         train = optimizer.minimize(0.3 * tf.reduce_sum(w * w), step, [w])
-        sess.run(v1.global_variables_initializer())
-        for _ in range(STEPS):
-            sess.run(train)
-        expected = sess.run(optimizer.average(w))
+        expected = running.after(train, optimizer.average(w), STEPS)
     w, optimizer = tf.Variable([1.0, 2.0]), api.bridged(make())
     for _ in range(STEPS):
         optimizer.apply_gradients([(0.6 * w, w)])

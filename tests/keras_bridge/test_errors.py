@@ -53,12 +53,10 @@ def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
         return tf.constant(gradient)
 
     if way == "graph":
-        with tf.Graph().as_default(), v1.Session() as sess:
+        with tf.Graph().as_default():
             variable = tf.compat.v2.Variable(np.float32(value))
             op = optimizer.apply_gradients([(tensor(), variable)])
-            sess.run(v1.global_variables_initializer())
-            sess.run(op)
-            return sess.run(variable)
+            return running.after(op, variable)
     variable = tf.Variable(np.float32(value))
 
     def step():

@@ -255,8 +255,7 @@ def test_variables_trained_by_separate_calls(api, several, way):
         for number, pair in enumerate(keras_models.pairs(placeholders, variables)):
             with tf.control_dependencies(ops):
                 ops.append(made[number % len(made)].apply_gradients([pair]))
-        with v1.Session(config=config) as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started(config=config) as sess:
             expected = []
             for gradients in PROBLEM.gradients:
                 sess.run(ops, running._feed(placeholders, gradients))
@@ -384,8 +383,7 @@ def test_bridging_does_not_change_the_v1_optimizer(name):
                 )
             )
         assert _snapshot(original) == during
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for number, gradients in enumerate(PROBLEM.gradients):
                 sess.run(train_op, running._feed(placeholders, gradients))
                 for key, value in sess.run(variables).items():

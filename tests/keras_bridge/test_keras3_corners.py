@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
+from tests.support import running
 from tests.support.keras.keras_apis import KERAS_3 as api
 from tests.support.keras.loading import load_model
 
@@ -126,8 +127,7 @@ def test_in_a_graph_the_learning_rate_is_set_in_a_session():
             optimizer.learning_rate = 0.25
         train_op = optimizer.apply_gradients([(tf.constant(ONE), variable)])
         halve = optimizer.learning_rate.value.assign(0.25)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(halve)
             session.run(train_op)
             assert session.run(variable) == [0.75]
@@ -146,8 +146,7 @@ def test_training_inside_a_cond():
                 return tf.constant(1)
 
         done = tf.cond(train, update, lambda: tf.constant(0))
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             for feed in (True, False, True):
                 session.run(done, {train: feed})
             assert session.run(variable) == [0.0]

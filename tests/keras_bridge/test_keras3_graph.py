@@ -88,8 +88,7 @@ def test_other_hyperparameters_are_constants_of_the_graph():
         train_op = bridged.apply_gradients([(tf.ones([1]), variable)])
         with pytest.raises(RuntimeError, match="momentum can no longer be set to 0.25"):
             bridged.momentum = 0.25
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             session.run(train_op)
             # The first update subtracts 1, and the second one subtracts 0.5 * 1 + 1.

@@ -17,7 +17,7 @@ from legacy_opt import recorded, versions
 from legacy_opt.compat import compare_with_session, to_keras, to_v1
 from legacy_opt.core import contract
 from legacy_opt.core.gradient_values import values_of, with_values
-from tests.support import installed
+from tests.support import installed, running
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -27,14 +27,11 @@ STEPS = 3
 
 def session(optimizer):
     """Trains w = 1, 2 with w * w in a Session by minimize; returns w and the global step."""
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)
         step = v1.train.get_or_create_global_step()
         train = optimizer.minimize(tf.reduce_sum(w * w), global_step=step, var_list=[w])
-        sess.run(v1.global_variables_initializer())
-        for _ in range(STEPS):
-            sess.run(train)
-        return sess.run([w, step])
+        return running.after(train, [w, step], STEPS)
 
 
 def eagerly(optimizer, function=False):
@@ -55,15 +52,12 @@ def eagerly(optimizer, function=False):
 
 def in_a_graph(make):
     """Trains as `session` with an optimizer of Keras."""
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         w = tf.compat.v2.Variable([1.0, 2.0])
         v1.train.get_or_create_global_step()  # of a user, which nobody increments
         optimizer = make()
         train = optimizer.apply_gradients([(tf.gradients(tf.reduce_sum(w * w), w)[0], w)])
-        sess.run(v1.global_variables_initializer())
-        for _ in range(STEPS):
-            sess.run(train)
-        return sess.run([w, versions.tf_variable(optimizer.iterations)])
+        return running.after(train, [w, versions.tf_variable(optimizer.iterations)], STEPS)
 
 
 # Methods that no caller calls. Each doubles the gradients, or more.

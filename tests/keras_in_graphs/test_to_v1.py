@@ -125,8 +125,7 @@ def test_a_user_defined_class_that_relies_on_statement_order():
         variable = v1.get_variable("w", initializer=[4.0], use_resource=True)
         optimizer = to_v1(Careless(1.0))
         train_op = optimizer.apply_gradients([(tf.constant([1.0]), variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             for expected in (3.0, 1.0, -2.0):  # 4 - 1 - 2 - 3
                 session.run(train_op)
                 assert session.run(variable) == [expected]

@@ -108,8 +108,7 @@ def in_session(problem, make, fed=False, config=None):
         if not hasattr(optimizer, "compute_gradients"):
             optimizer = to_v1(optimizer)
         train_op = optimizer.apply_gradients(pairs(problem, tensors, variables), global_step=step)
-        with v1.Session(config=config) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(config=config) as session:
             session.run(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
             steps = []
             for feed in feeds:
@@ -214,8 +213,4 @@ def small_graph(optimizer, **arguments):
 
 
 def run(train_op, steps=1):
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
-        return session.run({each.op.name: each for each in v1.global_variables()})
+    return running.after(train_op, steps=steps)

@@ -44,8 +44,7 @@ def trained(make, sparse=False, use_resource=True, steps=3, restore=None, save=N
             grad = tf.IndexedSlices(grad[:3], tf.constant([4, 1, 4]), START.shape)
         train_op = make().apply_gradients([(grad, variable)], step)
         saver = v1.train.Saver()
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             if restore:
                 saver.restore(session, restore)
             for _ in range(steps):

@@ -7,6 +7,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.native.updates.one_step import GROUP_BYTES
 from tests.native.training import START, Sgd, trained
+from tests.support import running
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow has an operations library of its own
 v1 = tf.compat.v1
@@ -32,11 +33,7 @@ def values_after_steps(optimizer, steps=3):
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(1)
         train_op = optimizer.minimize(loss_of_model(), v1.train.get_or_create_global_step())
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(steps):
-                session.run(train_op)
-            values = session.run({each.op.name: each for each in v1.global_variables()})
+        values = running.after(train_op, steps=steps)
         return values, [each.type for each in graph.get_operations()]
 
 
@@ -95,8 +92,7 @@ def test_a_function_in_a_graph(by_name):
             return variable.read_value() - before
 
         difference = step()
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             np.testing.assert_array_equal(session.run(difference), np.full_like(START, -0.5))
 
 
@@ -106,8 +102,7 @@ def test_large_variables(by_name):
     with tf.Graph().as_default() as graph:
         pair = [v1.get_variable(name, initializer=start, use_resource=True) for name in "ab"]
         train_op = Sgd().apply_gradients([(tf.ones_like(each), each) for each in pair])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             for each in session.run(pair):
                 np.testing.assert_array_equal(each, start - 0.5)

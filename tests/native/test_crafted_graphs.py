@@ -14,6 +14,7 @@ from legacy_opt import versions
 from legacy_opt.native.runtime import tensorflow_operations
 from tests.native import crafted_graphs
 from tests.native.crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
+from tests.support import running
 from tests.support.processes import programs
 
 v1 = tf.compat.v1
@@ -53,16 +54,14 @@ def test_drawn_inputs_are_valid_or_change_nothing(outcomes):
 
 def trained(variables, use_resource, update):
     """Runs an update of variables with these initial values; returns the new values."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         made = [
             v1.get_variable(f"v{i}", initializer=tf.constant(each), use_resource=use_resource)
             for i, each in enumerate(variables)
         ]
         handles = [each.handle if use_resource else versions.ref_of(each) for each in made]
         operation = update(made, handles)
-        session.run(v1.global_variables_initializer())
-        session.run(operation)
-        return session.run(made)
+        return running.after(operation, made)
 
 
 def values(variables, use_resource):

@@ -20,6 +20,7 @@ from legacy_opt.compat.old_programs.source_analysis.optimizer_uses import audit
 from legacy_opt.native import accelerate
 from legacy_opt.optimizers import decay_of_contrib
 from tests.native.training import is_native
+from tests.support import running
 from tests.support.processes.command_line import start
 
 v1 = tf.compat.v1
@@ -87,7 +88,7 @@ def train_op(optimizer, method, chosen, use_resource):
 
 def after_one_step(make, use_resource):
     """Returns {(method, decay_var_list): variables after one step}, and all operation types."""
-    with tf.Graph().as_default() as graph, v1.Session() as session:
+    with tf.Graph().as_default() as graph:
         ops, found = [], {}
         for number, (method, chosen) in enumerate(ORIGINALLY):
             with v1.variable_scope(f"step_{number}"), warnings.catch_warnings():
@@ -98,9 +99,7 @@ def after_one_step(make, use_resource):
                 name: tf.reshape(tf.convert_to_tensor(variable), [-1])
                 for name, variable in variables.items()
             }
-        session.run(v1.global_variables_initializer())
-        session.run(ops)
-        values = session.run(found)
+        values = running.after(ops, found)
     return values, {each.type for each in graph.get_operations()}
 
 

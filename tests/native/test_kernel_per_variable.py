@@ -10,6 +10,7 @@ from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.updates import check
 from legacy_opt.programs.formulas import Formulas
 from tests.native.training import START, Sgd
+from tests.support import running
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 v1 = tf.compat.v1
@@ -113,16 +114,13 @@ def made(cls, setting):
 
 
 def in_a_session(optimizer, sparse, use_resource):
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         variables = [
             v1.get_variable(name, initializer=START, use_resource=use_resource) for name in NAMES
         ]
         pairs = [(gradient(i, sparse), each) for i, each in enumerate(variables)]
         train_op = optimizer.apply_gradients(pairs)
-        session.run(v1.global_variables_initializer())
-        for _ in range(STEPS):
-            session.run(train_op)
-        return session.run(variables)
+        return running.after(train_op, variables, STEPS)
 
 
 def outside_of_graphs(optimizer, sparse, wrap=lambda step: step):

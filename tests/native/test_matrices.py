@@ -7,6 +7,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.programs.program import UnsupportedError
 from tests.native.training import is_native
+from tests.support import running
 
 v1 = tf.compat.v1
 
@@ -61,11 +62,7 @@ def trained(optimizer, shape, use_resource=True, partitions=None, ids=None):
         if ids is not None:
             loss = tf.reduce_sum(tf.gather(variable, ids) * grad[: len(ids)])
         train_op = optimizer.minimize(loss)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(3):
-                session.run(train_op)
-            values = session.run(v1.global_variables())
+        values = running.after(train_op, v1.global_variables(), 3)
         return values, is_native({each.type for each in graph.get_operations()})
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.native import accelerate
+from tests.support import running
 
 v1 = tf.compat.v1
 
@@ -47,7 +48,7 @@ def decayed(cls):
 
 
 def trained(optimizer, loss_of):
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         variables = [
             v1.get_variable(name, initializer=np.ones([2, 3], "f"), use_resource=True)
             for name in "ab"
@@ -55,10 +56,7 @@ def trained(optimizer, loss_of):
         step = v1.train.get_or_create_global_step()
         loss = tf.add_n(list(map(loss_of, variables)))
         train = optimizer.minimize(loss, global_step=step, var_list=variables)
-        session.run(v1.global_variables_initializer())
-        for _ in range(3):
-            session.run(train)
-        return session.run([*variables, step])
+        return running.after(train, [*variables, step], 3)
 
 
 LOSSES = {

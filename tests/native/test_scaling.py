@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.native.training import START, Sgd
+from tests.support import running
 
 v1 = tf.compat.v1
 GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)
@@ -41,10 +42,7 @@ def trained(scale, setting, dtype=tf.float32, wrap=lambda optimizer: optimizer, 
         optimizer = Sgd()
         optimizer.native = setting
         train_op = wrap(optimizer).apply_gradients(list(zip(scale(grads), variables)))
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            session.run(train_op)
-            values = session.run(variables)
+        values = running.after(train_op, variables)
         return values, [each for each in graph.get_operations() if "LegacyOpt" in each.type]
 
 
@@ -168,7 +166,7 @@ def halved_and_doubled(grad, factor):
 
 
 def changed_after_the_product(setting, operate, by, use_resource):
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
         scale = v1.get_variable(
             "scale", initializer=0.5, trainable=False, use_resource=use_resource
@@ -180,9 +178,7 @@ def changed_after_the_product(setting, operate, by, use_resource):
         optimizer.native = setting
         with tf.control_dependencies([changed.op if hasattr(changed, "op") else changed]):
             train_op = optimizer.apply_gradients([(grad, variable)])
-        session.run(v1.global_variables_initializer())
-        session.run(train_op)
-        return session.run(variable)
+        return running.after(train_op, variable)
 
 
 @pytest.mark.parametrize("use_resource", [False, True])

@@ -17,6 +17,7 @@ from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
 from tests.native.training import START, Sgd, is_native, native, trained
+from tests.support import running
 from tests.support.processes import programs
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
@@ -187,8 +188,7 @@ def test_small_variables_are_updated_together(fresh):
         # An operation has one input for the learning rate. For each variable, the operation has
         # inputs for the variable, the slot, the gradient and, for a sparse gradient, the ids.
         assert sorted(counts) == [4, 4, 5, 7]
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             values = dict(zip(shapes, session.run([variable for _, variable in pairs])))
     rows = values.pop("rows")
@@ -202,8 +202,7 @@ def test_a_variable_that_is_passed_twice_is_updated_twice(fresh):
         optimizer, other = native(), v1.get_variable("other", [2], use_resource=True)
         pairs = [(tf.ones_like(START), variable), (tf.ones([2]), other)]
         train_op = optimizer.apply_gradients([*pairs, pairs[0]])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             slot = optimizer.get_slot(variable, "sum")
             np.testing.assert_array_equal(session.run(slot), 2 * np.ones_like(START))
@@ -285,10 +284,7 @@ def test_a_sum_over_a_dense_gradient(shape, fresh):
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=tf.zeros(shape), use_resource=True)
         train_op = optimizer.apply_gradients([(-2 * tf.ones(shape), variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            session.run(train_op)
-            value = session.run(variable)
+        value = running.after(train_op, variable)
     np.testing.assert_array_equal(value, np.full(shape, 1 / np.prod(shape), np.float32))
 
 
@@ -311,8 +307,7 @@ def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
         optimizer.native = "require"
         train_op = optimizer.apply_gradients([(gradient, variable)])
         slot = optimizer.get_slot(variable, "sum")
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             with concurrent.futures.ThreadPoolExecutor(threads) as pool:
                 done = [pool.submit(session.run, train_op) for _ in range(threads * runs)]
             assert not [each.exception() for each in done if each.exception()]
@@ -342,8 +337,7 @@ def test_an_id_that_is_out_of_range(wrong, fresh):
         variable = v1.get_variable("w", initializer=START, use_resource=True)
         gradient = tf.IndexedSlices(tf.ones([2, 4]), tf.constant([2, wrong]), START.shape)
         train_op = native().apply_gradients([(gradient, variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             with pytest.raises(
                 tf.errors.InvalidArgumentError, match=rf"= {wrong} is not in \[0, 5"
             ):
@@ -357,8 +351,7 @@ def test_shapes(shape, fresh):
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=start, use_resource=True)
         train_op = native().apply_gradients([(tf.ones(shape), variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             np.testing.assert_array_equal(session.run(variable), start - 0.5)
 

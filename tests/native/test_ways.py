@@ -50,11 +50,7 @@ def in_a_session(optimizer, sparse):
         step = v1.train.get_or_create_global_step()
         variable = v1.get_variable("w", initializer=START, use_resource=True)
         train_op = optimizer.apply_gradients([(gradient(sparse), variable)], global_step=step)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(STEPS):
-                session.run(train_op)
-            return session.run(variable)
+        return running.after(train_op, variable, STEPS)
 
 
 @pytest.mark.pairwise(name=OPTIMIZERS, api=APIS, sparse=[False, True], in_function=[False, True])
@@ -184,11 +180,7 @@ def test_a_partitioned_variable(sparse):
             optimizer = make("LazyAdam")
             train_op = optimizer.minimize(tf.reduce_sum(value * value))
             assert is_native({each.type for each in graph.get_operations()})
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                for _ in range(STEPS):
-                    session.run(train_op)
-                results[parts] = session.run(tf.convert_to_tensor(variable))
+            results[parts] = running.after(train_op, tf.convert_to_tensor(variable), STEPS)
     np.testing.assert_array_equal(results[1], results[2])
 
 
@@ -198,10 +190,7 @@ def test_a_gradient_of_an_unknown_shape():
             variable = v1.get_variable("w", initializer=START, use_resource=True)
             placeholder = v1.placeholder(tf.float32)
             train_op = native().apply_gradients([(placeholder, variable)])
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                session.run(train_op, {placeholder: fed})
-                return session.run(variable)
+            return running.after(train_op, variable, feed={placeholder: fed})
 
     np.testing.assert_array_equal(train(GRADIENT), trained(native(), lambda _: GRADIENT)[0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
@@ -219,8 +208,5 @@ def test_a_variable_of_an_unknown_shape():
             )
             optimizer = make("LazyAdam", setting)
             train_op = optimizer.apply_gradients([(gradient(True), variable)])
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                session.run(train_op)
-                results[setting] = session.run(variable)
+            results[setting] = running.after(train_op, variable)
     np.testing.assert_allclose(results["require"], results["off"], rtol=1e-6)

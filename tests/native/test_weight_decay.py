@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.programs.program import UnsupportedError
+from tests.support import running
 
 v1 = tf.compat.v1
 START = np.random.RandomState(0).uniform(1, 2, (6, 4)).astype(np.float32)
@@ -73,11 +74,7 @@ def trained(make, sparse, use_resource=True, setting="require", **arguments):
         if "decay_var_list" in arguments:
             arguments["decay_var_list"] = [bias]
         train_op = optimizer.apply_gradients(pairs, step, **arguments)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(3):
-                session.run(train_op)
-            values = session.run({each.op.name: each for each in v1.global_variables()})
+        values = running.after(train_op, steps=3)
         return values, {each.type for each in graph.get_operations()}
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from legacy_opt import compat, versions
 from legacy_opt.compat.old_programs.old_names import KNOWN_NAMES, parameters, patching
 from legacy_opt.compat.old_programs.source_analysis import missing_names
+from tests.support import running
 from tests.tools import known_names
 from tests.tools import signatures_of_tensorflow_1 as signatures
 
@@ -24,8 +25,7 @@ def fixture_contrib():
 
 def run(tensors):
     """Returns the values of tensors in a Session."""
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
+    with running.started() as session:
         return session.run(tensors)
 
 
@@ -123,15 +123,15 @@ STEPS = {  # {class: the change of a weight in the first step, for a gradient}
 
 def test_keras_optimizers_are_those_of_contrib(contrib):
     start, gradient = np.float32([1.0, -2.0]), np.float32([0.5, -0.25])
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         pairs = []
         for name in STEPS:
             weight = tf.Variable(start, name=name)
             optimizer = getattr(contrib.keras.optimizers, name)()
             loss = tf.reduce_sum(weight * gradient)
             pairs.append((weight, optimizer.get_updates(params=[weight], loss=loss)))
-        session.run(v1.global_variables_initializer())
-        session.run([each for _, updates in pairs for each in updates])
-        values = session.run([weight for weight, _ in pairs])
+        values = running.after(
+            [each for _, updates in pairs for each in updates], [weight for weight, _ in pairs]
+        )
     for (name, step), value in zip(STEPS.items(), values):
         np.testing.assert_allclose(start - value, step(gradient), rtol=1e-3, err_msg=name)

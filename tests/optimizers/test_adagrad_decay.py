@@ -286,8 +286,7 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
         gradient = tf.IndexedSlices(tf.ones([tf.size(ids), 2]), ids)
         train_op = made.apply_gradients([(gradient, table)], global_step=step)
         state = [table, step] + made.variables()
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             before = sess.run(state)
             for wrong in ([1, 4], [-1, 1]):
                 with pytest.raises(tf.errors.InvalidArgumentError):
@@ -323,8 +322,7 @@ def test_a_gradient_that_fails_leaves_the_state_as_it_was(optimizer, use_resourc
             global_step=step,
         )
         state = [dense, table, step] + made.variables()
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             before = sess.run(state)
             for _ in range(20):
                 with pytest.raises(tf.errors.InvalidArgumentError, match="a gradient"):
@@ -342,8 +340,7 @@ def test_a_gradient_of_the_wrong_shape_leaves_the_state_as_it_was(use_resource):
         gradient = v1.placeholder(tf.float32)
         train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
         state = [w, step] + optimizer.variables()
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             before = sess.run(state)
             for shape in [(), (4, 1), (8,)]:
                 with pytest.raises(tf.errors.InvalidArgumentError):
@@ -429,8 +426,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         with tf.Graph().as_default():
             train_op, ids, weights = build(partitions)
             saver = v1.train.Saver()
-            with v1.Session() as sess:
-                sess.run(v1.global_variables_initializer())
+            with running.started() as sess:
                 for gradients in problem.gradients:
                     feed = {ids[key]: gradients[key].ids for key in ids}
                     feed.update({weights[key]: gradients[key].values for key in weights})

@@ -181,8 +181,7 @@ def test_names_and_initial_values_of_variables(optimizer, scalars, slots):
             **{name: (tf.float16, [4, 3]) for name in slots},
         }
         assert [made.get_slot(w, name).op.name for name in ("m", "v")] == slots
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for variable in made.variables():
                 starts = {"": 0.0, "1_power": 0.9, "2_power": 0.999, "_2": 0.9, "_3": 0.999}
                 name = variable.op.name
@@ -240,8 +239,7 @@ def test_powers_have_the_dtype_of_a_tensor_beta():
         w = v1.get_variable("w", [], tf.float64, v1.zeros_initializer())
         optimizer = LazyAdamOptimizer(beta1=tf.constant(0.9, tf.float64))
         train_op = optimizer.apply_gradients([(tf.constant(1.0, tf.float64), w)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op)
             powers = {v.op.name: sess.run(v) for v in optimizer.variables() if "power" in v.name}
         assert powers == {"beta1_power": 0.9 * 0.9, "beta2_power": np.square(np.float32(0.999))}

@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer, LARSOptimizer
 from legacy_opt.compat import to_keras
 from tests.optimizers.nested_layers import built_block
+from tests.support import running
 from tests.support.stepping import trained
 
 v1 = tf.compat.v1
@@ -253,10 +254,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
         rows = tf.IndexedSlices(tf.ones([2, 1]), tf.constant([1, 1]))
         step = v1.train.get_or_create_global_step()
         train_op = optimizer(0.1, 0.5).apply_gradients([(rows, table)], global_step=step)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            session.run(train_op)
-            values = session.run(table)
+        values = running.after(train_op, table)
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
@@ -280,8 +278,7 @@ def step_and_warnings(build, optimizer, step_given=True):
         variable = v1.get_variable("w", [1])
         step = v1.train.get_or_create_global_step()
         train_op = build(optimizer, variable, step if step_given else None)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             return session.run(step), [w for w in caught if w.category is GlobalStepWarning]
 
@@ -308,8 +305,7 @@ def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
         w = v1.get_variable("w", initializer=[0.0])
         optimizer = LAMBOptimizer(1.0, beta_1=0.0, beta_2=0.5, epsilon=0.0)
         train_op = optimizer.apply_gradients([(tf.ones([1]), w)], global_step=mine)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             # `mine` is 4 after the update, so v = 0.5 is divided by 1 - 0.5**4.
             expected = -1 / np.sqrt(0.5 / (1 - 0.5**4))

@@ -32,8 +32,7 @@ def test_two_steps_by_hand(use_resource):
         assert [optimizer.get_slot(w, name).op.name for name in ("m", "v", "prev_grad")] == names[
             3:
         ]
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op)
             first = 0.5 / (1 + np.exp(-2))
             np.testing.assert_allclose(sess.run(w), [10 - first], rtol=1e-6)
@@ -86,8 +85,7 @@ def test_a_shape_that_is_known_at_run_time_only(use_resource):
         known = v1.get_variable("known", initializer=tf.ones([3, 2]), use_resource=use_resource)
         gradient = tf.constant([[1.0, 2.0], [3.0, 4.0], [0.0, 5.0]])
         train_op = DiffGradOptimizer(0.1).apply_gradients([(gradient, w), (gradient, known)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for _ in range(2):
                 sess.run(train_op)
             np.testing.assert_array_equal(*sess.run([w, known]))

@@ -19,7 +19,6 @@ from tests.support.oracle_runs import assert_close, run_oracles
 from tests.support.problems import Problem, Rows
 
 v1 = tf.compat.v1
-SESSIONS = ("session-ref", "session-resource")
 
 
 # Arguments.
@@ -133,8 +132,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         # LARS uses TensorFlow's sparse Momentum kernel, which updates rows until it finds a wrong
         # id. Therefore LARS gets only a wrong id. Other classes get a right id before a wrong id.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(apart[0], {dense: right})
             sess.run(apart[1], {rows: two, ids: [3, 3]})
             before = sess.run(state)

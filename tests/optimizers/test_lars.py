@@ -32,8 +32,7 @@ def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float
         train_ops = [made.apply_gradients([(gradient, w)]) for gradient in gradients]
         momentum = made.get_slot(w, "momentum")
         assert momentum.op.name == name + "/" + made.get_name()
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             return [(sess.run(train_op), sess.run([w, momentum]))[1] for train_op in train_ops]
 
 
@@ -135,10 +134,7 @@ def test_each_part_of_a_partitioned_variable_has_a_separate_norm():
         )
         pairs = [(tf.constant([[0.0, 5.0]]), part) for part in parts]
         train_op = LARSOptimizer(2.0, 0.5, 0.5, 0.75).apply_gradients(pairs)
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
-            sess.run(train_op)
-            values = sess.run(tf.convert_to_tensor(parts))
+        values = running.after(train_op, tf.convert_to_tensor(parts))
     assert values.tolist() == [[1.5, -3.0], [0.0, -10.0]]
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
 from tests.optimizers import non_finite
+from tests.support import running
 from tests.support.cases import optimizers_in
 from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, sgd, variable
@@ -129,8 +130,7 @@ def test_a_loss_that_is_not_finite_with_finite_gradients(helper, use_resource):
                 arguments = {"summaries": [], "check_numerics": check, "global_step": made.step}
                 ops[check] = optimize_loss(loss, learning_rate=None, optimizer=sgd(), **arguments)
         everything = v1.global_variables()
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
                 session.run(ops[True])
             assert not any(np.any(value) for value in session.run(everything))
@@ -285,8 +285,7 @@ def test_two_replicas_stop_together():
 
         train_op = strategy.experimental_local_results(run(trained))
         config = v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
-        with v1.Session(config=config) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(config=config) as session:
             for wrong in [np.nan, 1.0], [1.0, np.inf]:
                 with pytest.raises(tf.errors.InvalidArgumentError, match="The gradient of"):
                     session.run(train_op, {fed: wrong})

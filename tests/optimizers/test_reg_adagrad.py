@@ -37,8 +37,7 @@ def test_two_steps_by_hand(use_resource, sparse, fused):
         assert accumulator.op.name == "w/RegAdagrad" and optimizer.get_slot_names() == [
             "accumulator"
         ]
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for train_op, value in (counted, 1.52565835), (spared, 0.89320282):
                 sess.run(train_op)
                 np.testing.assert_allclose(sess.run(w), [value, 7.0], rtol=1e-6)

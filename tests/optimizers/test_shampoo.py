@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, ShampooOptimizer, versions
 from legacy_opt.optimizers import shampoo_matrices
+from tests.support import running
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
@@ -38,8 +39,7 @@ def test_two_steps_by_hand(use_resource):
         assert names == ["w", "w/Shampoo", "w/Shampoo_1", "w/Shampoo_2"]
         slots = [optimizer.get_slot(w, name) for name in ("gbar", "Gbar_0", "Gbar_1")]
         assert [slot.op.name for slot in slots] == names[1:]
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op)
             np.testing.assert_allclose(sess.run(w), -np.sqrt(2) * np.eye(2), atol=1e-6)
             sess.run(train_op)
@@ -61,8 +61,7 @@ def test_slots_with_svd_interval(dtype):
         wide = "float64" if dtype == "float64" else "float32"
         assert optimizer.get_slot(w, "gbar").dtype.base_dtype == dtype
         assert h.dtype.base_dtype == optimizer.get_slot(w, "Gbar_1").dtype.base_dtype == wide
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             np.testing.assert_array_equal(sess.run(h), np.eye(2))
     assert found == [
         ("w/Shampoo", [2, 5]),  # gbar
@@ -132,10 +131,7 @@ def one_step(make, gradient):
         optimizer = make()
         w = v1.get_variable("w", initializer=tf.zeros_like(gradient), use_resource=False)
         train_op = optimizer.apply_gradients([(tf.constant(gradient), w)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
-            sess.run(train_op)
-            return sess.run(w)
+        return running.after(train_op, w)
 
 
 def test_iterations_for_small_matrices_stop_too_early_as_in_the_original():

@@ -16,6 +16,7 @@ from legacy_opt import (
     get_restart_decay_fn,
 )
 from legacy_opt.compat import to_keras
+from tests.support import running
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
@@ -46,8 +47,7 @@ def test_two_steps_by_hand(use_resource, fused, make, agreed, opposed):
         train_op = optimizer.apply_gradients([(gradient, w)])
         m = optimizer.get_slot(w, "m")
         assert m.op.name == "w/" + type(optimizer).__name__
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op, {gradient: [4, 4, 0]})
             assert sess.run(m).tolist() == [2.0, 2.0, 0.0]
             expected = np.array([8 - 2 * agreed, 8 - 2 * agreed, 8.0])
@@ -68,8 +68,7 @@ def test_a_sparse_gradient_lets_m_decay_in_all_rows(optimizer, use_resource):
         rows = tf.IndexedSlices(tf.ones([tf.size(ids), 1]), ids)
         train_op = made.apply_gradients([(rows, w)])
         factor = 2 if optimizer is AddSignOptimizer else math.e
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(train_op, {ids: [1, 0, 1]})
             sess.run(train_op, {ids: [2]})
             assert sess.run(made.get_slot(w, "m")).tolist() == [[0.25], [0.5], [0.5]]
@@ -230,8 +229,7 @@ def test_the_decay_reads_the_step_passed_to_apply_gradients(optimizer, use_resou
         train_op = optimizer(1.0, sign_decay_fn=decay).apply_gradients(pairs, global_step=mine)
         assert len(calls) == 1
         seen = []
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             for _ in range(3):
                 before = sess.run(pairs[1][1])
                 sess.run(train_op)
@@ -247,8 +245,7 @@ def test_without_a_step_the_graphs_is_read_with_a_warning():
         optimizer = AddSignOptimizer(1.0, sign_decay_fn=get_linear_decay_fn(2))
         with pytest.warns(GlobalStepWarning):
             train_op = optimizer.apply_gradients([(tf.ones([1]), w)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(step.assign(1))
             sess.run(train_op)
             assert sess.run(w) == [-1.5]

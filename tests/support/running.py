@@ -1,5 +1,6 @@
 """Trains v1 optimizers on a `Problem`: in a Session, eagerly or in functions."""
 
+import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -161,6 +162,24 @@ def session(problem, make_optimizer, use_resource=False, between=None, config=No
             slots = slots_of(optimizer, variables)
             keys = list(slots)
             return Trace(values, dict(zip(keys, sess.run([slots[key] for key in keys]))))
+
+
+@contextlib.contextmanager
+def started(**options):
+    """Yields a Session in which the variables of the default graph have their initial values."""
+    with v1.Session(**options) as session:
+        session.run(v1.global_variables_initializer())
+        yield session
+
+
+def after(train_op, fetches=None, steps=1, feed=None):
+    """Returns values after some steps in a Session; by default all variables, by name."""
+    if fetches is None:
+        fetches = {each.op.name: each for each in v1.global_variables()}
+    with started() as session:
+        for _ in range(steps):
+            session.run(train_op, feed)
+        return session.run(fetches)
 
 
 def session_ref(problem, make_optimizer):

@@ -40,8 +40,7 @@ class Stepping:
 
     def run(self, train_op, steps=1):
         """Runs `train_op`; returns a list of its results, and the variables' final values."""
-        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(graph=self.graph, config=running.AS_WRITTEN) as session:
             losses = [session.run(train_op) for _ in range(steps)]
             variables = {each.op.name: each for each in v1.global_variables()}
             return losses, session.run(variables)
@@ -77,8 +76,7 @@ def trained(optimizer, value, gradients, name="w", dtype="float32"):
         step = v1.train.get_or_create_global_step()
         train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
         slots = {each: optimizer.get_slot(w, each) for each in optimizer.get_slot_names()}
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             seen = []
             for each in gradients:
                 session.run(train_op, {gradient: each})

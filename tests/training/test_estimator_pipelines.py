@@ -96,8 +96,7 @@ def in_a_session(make, steps):
         v1.train.get_or_create_global_step()
         features, labels = v1.data.make_one_shot_iterator(input_fn()).get_next()
         spec = model_fn(features, labels, estimator.ModeKeys.TRAIN, {"make": make})
-        with v1.Session(config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(config=running.AS_WRITTEN) as session:
             for _ in range(steps):
                 session.run(spec.train_op)
             return session.run({each.op.name: each for each in v1.global_variables()})

@@ -271,8 +271,7 @@ def trained(model, train_op):
     summaries = v1.summary.merge_all()
     fetches = [train_op] if summaries is None else [train_op, summaries]
     losses, written = [], []
-    with v1.Session(config=running.AS_WRITTEN) as session:
-        session.run(v1.global_variables_initializer())
+    with running.started(config=running.AS_WRITTEN) as session:
         for step in range(STEPS):
             loss, *texts = session.run(fetches, model.feed(step))
             losses.append(loss)

@@ -291,11 +291,7 @@ def _train_in(construct, optimizer, use_resource):
             return tf.constant(1)
 
     train_op = running.inside(construct, train)
-    with v1.Session() as sess:
-        sess.run(v1.global_variables_initializer())
-        for _ in range(5):
-            sess.run(train_op)
-        found = sess.run({"w": w, "t": t, "step": step})
+    found = running.after(train_op, {"w": w, "t": t, "step": step}, 5)
     assert found["step"] == 2
     return found
 

@@ -159,8 +159,7 @@ def tpu_shards(name, use_resource):
     with tf.Graph().as_default() as graph:
         v1.train.import_meta_graph(exported)
         variables = {each.op.name: each for each in v1.global_variables()}
-        with v1.Session(config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
+        with running.started(config=running.AS_WRITTEN) as session:
             inside = []
             for number in range(STEPS):
                 feed = {tensor.name: value for tensor, value in model.feed(number).items()}

@@ -213,8 +213,7 @@ def test_an_optimizer_that_overrides_compute_gradients(make):
         multi = MultiOptimizer([(sgd(), "wide"), (make(), "deep/k")], default=sgd())
         pairs = multi.compute_gradients(loss)
         assert [each for _, each in pairs] == [each for _, each in plain]
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             values, expected = session.run(
                 [[gradient for gradient, _ in pairs], [gradient for gradient, _ in plain]]
             )
@@ -233,8 +232,7 @@ def test_the_train_op_has_the_given_name():
         train_op = for_wide_and_deep(step).minimize(wide_and_deep(), global_step=step, name="train")
         assert v1.get_collection(v1.GraphKeys.TRAIN_OP) == [train_op]
         assert train_op is graph.get_operation_by_name("train")
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             for number in range(1, 4):
                 session.run(train_op)
                 assert session.run(step) == number
@@ -265,8 +263,7 @@ def test_rules_read_the_global_step_before_it_advances():
             ]
         )
         train_op = multi.apply_gradients([(tf.constant(1.0), w), (tf.constant(1.0), x)], own)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             assert session.run([w, x, own]) == [-4.0, -4.0, 4]
             session.run(train_op)

@@ -195,8 +195,7 @@ def test_a_row_with_a_repeated_id_is_clipped_once(use_resource):
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [1])], 1.0)
         grad = tf.IndexedSlices(tf.constant([[0.0, 1.0], [0.0, 1.0]]), tf.constant([1, 1]), [3, 2])
         step = optimizer.apply_gradients([(grad, table)])
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(step)
             expected = np.array([[2, 2], np.array([2, 1]) / np.sqrt(5), [2, 2]])
             np.testing.assert_allclose(table.eval(), expected, rtol=1e-6)
@@ -220,8 +219,7 @@ def test_a_dimension_from_the_end_of_an_unknown_rank():
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [-2])], 1.0)
         gradient = tf.IndexedSlices(tf.zeros([1, 1]), tf.constant([1]), tf.constant([2, 1]))
         train_op = optimizer.apply_gradients([(gradient, table)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+        with running.started() as session:
             session.run(train_op)
             np.testing.assert_allclose(session.run(table), [[0.6], [0.8]], rtol=1e-6)
 
@@ -236,8 +234,7 @@ def test_clipping_of_a_partitioned_variable():
         step = optimizer.apply_gradients([(tf.zeros([2, 2]), part) for part in table])
         with pytest.raises(ValueError, match="has 0, along which the variable is partitioned"):
             legacy_opt.VariableClippingOptimizer(sgd(), [(table, [0])], 1.0)
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             sess.run(step)
             rows = np.concatenate(sess.run(list(table)))
             np.testing.assert_allclose(np.linalg.norm(rows, axis=1), np.ones(4), rtol=1e-6)

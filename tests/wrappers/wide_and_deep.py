@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import GlobalStepWarning, MultiOptimizer
+from tests.support import running
 
 v1 = tf.compat.v1
 
@@ -62,8 +63,4 @@ def in_a_session(steps):
         step = v1.train.get_or_create_global_step()
         train_op = for_wide_and_deep(step).minimize(wide_and_deep(), global_step=step)
         variables = {variable.op.name: variable for variable in v1.global_variables()}
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(steps):
-                session.run(train_op)
-            return session.run(variables)
+        return running.after(train_op, variables, steps)

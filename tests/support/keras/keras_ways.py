@@ -117,8 +117,7 @@ def graph(problem, make, api="optimizer_v2"):
         optimizer = bridged(make, api)
         gradients = running._as_gradients(problem, placeholders, variables)
         train_op = optimizer.apply_gradients(gradients)
-        with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started() as sess:
             values, state = [], {}
             for number, step in enumerate(problem.gradients):
                 if number:
@@ -272,8 +271,7 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
         # the weight decay of tf.contrib.opt would race with the forward pass.
         with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
             train_op = optimizer.apply_gradients(pairs, step)
-        with v1.Session(config=config) as sess:
-            sess.run(v1.global_variables_initializer())
+        with running.started(config=config) as sess:
             values, state = [], {}
             for number, batch in enumerate(model.batches):
                 if number:
