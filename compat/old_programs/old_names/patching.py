@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import importlib.abc
 import itertools
 import re
@@ -158,9 +157,8 @@ def _accelerate_new_optimizers() -> None:
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
             if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "updates_together"):
-                original_class = getattr(tf.contrib.opt, name)
-                undo = functools.partial(setattr, tf.contrib.opt, name, original_class)
-                _removals.append(undo)
+                replaced = getattr(tf.contrib.opt, name)
+                _removals.append(functools.partial(setattr, tf.contrib.opt, name, replaced))
                 setattr(tf.contrib.opt, name, cls)
 
 
