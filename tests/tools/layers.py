@@ -67,7 +67,7 @@ ALLOWED = {
         *["versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
     ],
     ".state.checkpoint_contents": [
-        *["recorded", ".arrays", ".file_endings", ".plain_text"],
+        *["core", "recorded", ".arrays", ".file_endings", ".plain_text"],
         ".state.checkpoint_files",
     ],
     ".state.checkpoints": [
