@@ -28,7 +28,7 @@ def add_command(commands: terminal.Commands):
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compiles everything, and returns an `Outcome`."""
-    from legacy_opt.native.runtime import cache, tensorflow_operations
+    from legacy_opt.native.runtime import cache, standalone, tensorflow_operations
     from legacy_opt.programs.program import UnsupportedError
 
     from . import native_diagnosis
@@ -39,6 +39,7 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
             sources += native_diagnosis.sources(cls)
     sources = list(dict.fromkeys(sources))  # some optimizers share kernels
     path = str(tensorflow_operations.build())
+    standalone.build()  # checks kernels before they are used
     with tables.progress("build-kernels", len(sources), screen, unit=" kernels") as advance:
         keys = set()
         for source in sources:

@@ -29,12 +29,8 @@ def name(machine: Optional[str] = None) -> str:
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
-    """Returns the library; compiles it if neither legacy-opt-native nor the cache has it.
-
-    Raises:
-      NoCompilerError: there is no C++ compiler, or it fails.
-    """
-    found = cache.opened(cache.prebuilt(name()) or _built())
+    """Returns the library; see `build`."""
+    found = cache.opened(build())
     found.legacy_opt_update_array.argtypes = [*_ARRAYS, _SIZE, _SIZE, _POINTER, _INT]
     found.legacy_opt_update_rows.argtypes = [
         *[*_ARRAYS, _POINTER, _SIZE, _SIZE, _INT, _POINTER, _INT],
@@ -43,7 +39,15 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def _built() -> Path:
+def build() -> Path:
+    """Returns the library's path; compiles it if neither legacy-opt-native nor the cache has it.
+
+    Raises:
+      NoCompilerError: there is no C++ compiler, or it fails.
+    """
+    prebuilt = cache.prebuilt(name())
+    if prebuilt:
+        return prebuilt
     path = cache.folder() / name()
     if not path.exists():
         compile_file(cache.find_compiler("C++", "CXX", "c++"), path)
@@ -81,7 +85,7 @@ def update(
       threads: the number of threads.
 
     Raises:
-      NoCompilerError: see `library`.
+      NoCompilerError: see `build`.
     """
     inputs = kernel.inputs
     addresses = (
