@@ -38,8 +38,8 @@ def __getattr__(name: str):
         try:
             public = _importlib.import_module("legacy_opt.public")
         except ImportError:
-            # Programs without TensorFlow use `legacy_opt.recorded`, and libraries ask each module
-            # for names, as pickle does: only a public name is an ImportError.
+            # Without TensorFlow, only a public name is an ImportError. Libraries such as pickle ask
+            # each module for other names, and expect an AttributeError.
             if _is_public(name):
                 raise
             raise AttributeError(f"module 'legacy_opt' has no attribute {name!r}") from None
@@ -50,7 +50,7 @@ def __getattr__(name: str):
 
 
 def _is_public(name: str) -> bool:
-    """Returns whether a name is public, without importing TensorFlow, from the modules' texts."""
+    """Whether a name is in the texts of the modules, whose import would import TensorFlow."""
     import pathlib
     import re
 

@@ -30,7 +30,8 @@ class CompatFinder(importlib.abc.MetaPathFinder):
                 name, str(FOLDER / "__init__.py"), submodule_search_locations=[str(FOLDER)]
             )
         head, _, rest = name.partition(".")
-        if head == "compat" and rest and sys.modules.get(head) is sys.modules.get(COMPAT):
+        is_same = sys.modules.get(head) is sys.modules.get(COMPAT)  # not another package "compat"
+        if head == "compat" and rest and is_same:
             module = importlib.import_module(f"{COMPAT}.{rest}")
             return importlib.machinery.ModuleSpec(name, SameModule(module))
         return None
@@ -58,7 +59,7 @@ def commit() -> Optional[str]:
         return None
     git = ["git", "-C", str(FOLDER.parent), "describe", "--always", "--dirty", "--abbrev=10"]
     try:
-        done = subprocess.run([*git, "--exclude=*"], capture_output=True)
+        done = subprocess.run([*git, "--exclude=*"], capture_output=True)  # ignores tags
     except OSError:
         return None
     return done.stdout.decode().strip() or None

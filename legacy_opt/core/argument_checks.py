@@ -148,6 +148,7 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> 
 
 
 def _hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> Any:
+    """Like `hyperparameter`, without the warning."""
     if is_function(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):

@@ -1,4 +1,4 @@
-"""Runs operations only if a tensor is true, with variables of either kind."""
+"""Runs operations only if a tensor is true, with ref variables or resource variables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from legacy_opt.core.variable_access import after
 
 
 def run_by_switch(predicate: tf.Tensor, data: Any, run: Callable, waits_for: Any = ()) -> Any:
-    """Builds the operations of `run(data)` in a TF1 graph so that they run only if due.
+    """Builds the operations of `run(data)` in a TF1 graph; they run only if `predicate` is true.
 
     Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref variables.
-    Operations that depend on `output_true` of the Switch run only if `predicate` is true. They also
-    wait for `waits_for`. The result is a tensor that is available after the operations have run or
-    have been skipped.
+    The operations also wait for `waits_for`. The result is a tensor that is available after the
+    operations have run or have been skipped.
     """
     switch = tf.raw_ops.Switch(data=data, pred=predicate)
     with after(*waits_for):
-        data = tf.identity(switch.output_true)
+        data = tf.identity(switch.output_true)  # runs only if `predicate` is true
     with after(data):
         operations = run(data)
     with after(*operations):
@@ -28,7 +27,7 @@ def run_by_switch(predicate: tf.Tensor, data: Any, run: Callable, waits_for: Any
 
 
 def run_by_cond(predicate: tf.Tensor, run: Callable) -> Any:
-    """Like `run_by_switch`, but where tf.cond accepts all variables, as in functions."""
+    """Like `run_by_switch`, but for functions, in which tf.cond accepts all variables."""
 
     def branch() -> Any:
         with after(*run()):

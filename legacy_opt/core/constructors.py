@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
-# Names of arguments in Keras and in other classes of this package. Similar names are not listed.
+# {an argument's name in Keras or in other classes of this package: the name to suggest}. Similar
+# names need no entry.
 _SYNONYMS = {"lr": "learning_rate", "rho": "decay", "opt": "optimizer", "optimizer": "opt"}
 
 
@@ -22,7 +23,7 @@ class CheckedConstructors:
     says so.
     """
 
-    # An attribute that the constructor of this very class sets; "" if there is no constructor.
+    # The attribute that tells that a class's own constructor has run; "" if it has no constructor.
     _set_by_constructor: ClassVar[str] = ""
 
     if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
@@ -32,7 +33,7 @@ class CheckedConstructors:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         init = vars(cls).get("__init__")
-        # A decorator may take other arguments than the function that it has wrapped.
+        # A decorated constructor is not checked, because it may take other arguments.
         if inspect.isfunction(init) and not hasattr(init, "__wrapped__"):
             cls.__init__ = checked(init)
 
@@ -80,6 +81,7 @@ def _check_arguments(
 
 
 def _check_that_base_classes_are_constructed(optimizer: Any):
+    """Raises an AttributeError if a user's constructor has not called `super().__init__`."""
     classes = type(optimizer).__mro__
     for position, base in enumerate(classes):
         attribute = vars(base).get("_set_by_constructor")

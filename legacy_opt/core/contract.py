@@ -1,4 +1,4 @@
-"""Which methods of an optimizer are called, and how, where TensorFlow itself does not train.
+"""Lists the methods of an optimizer that are called where TensorFlow itself does not train.
 
 An exit is a function of this package that copies or replaces an optimizer. If a class overrides a
 method that an exit does not call, the result would train differently: `check` refuses the class.
@@ -27,8 +27,9 @@ from typing import (
 
 import tensorflow as tf
 
-# A loss, variables (or None), and pairs of gradients and variables, or what stands for them.
+# A loss, variables or None, and (gradient, variable) pairs. The objects may be stand-ins.
 Case = Tuple[Any, Optional[List[Any]], Sequence[Tuple[Any, Any]]]
+# How an exit treats a method that a user's class overrides.
 CALLED, WHOLE, REFUSED = "called", "called as a whole", "refused"
 ARGUMENTS = "refused, unless it only adds arguments"
 IN_RULES = "called in a `RuleOptimizer`, else refused"
@@ -37,7 +38,8 @@ WITH_RESOURCE = "refused, unless the class overrides its `_resource` form, too"
 _RESOURCE = "_resource_apply_dense _resource_apply_sparse _resource_apply_sparse_duplicate_indices"
 _REF = "_apply_dense _apply_sparse _apply_sparse_duplicate_indices"
 UPDATE_METHODS = tuple(f"{_RESOURCE} {_REF}".split())
-# For the exits of v1 optimizers, and of OptimizerV2s: how they call the methods.
+# {exits: {methods: the treatment by each exit, in the same order}}. The first exits take v1
+# optimizers, the others OptimizerV2s.
 TABLE = {
     ("to_keras", "record", "accelerate"): {
         "minimize": (ARGUMENTS, ARGUMENTS, CALLED),
@@ -71,20 +73,21 @@ _WAYS_OUT = {
 
 
 def is_of_user(cls: type) -> bool:
-    """Whether a class is neither TensorFlow's, nor Keras', nor of this package."""
+    """Whether a class is a user's, that is, not of TensorFlow, Keras or this package."""
     trusted = ("legacy_opt", "tensorflow", "tensorflow_core", "keras", "tf_keras")
-    others = (".keras_in_graphs.", ".contrib.optimizer_v2.")  # their compute_gradients does more
+    # Classes in these modules count as users' classes: their compute_gradients does more.
+    untrusted = (".keras_in_graphs.", ".contrib.optimizer_v2.")
     is_trusted = cls.__module__.partition(".")[0] in trusted
-    return not is_trusted or any(each in cls.__module__ for each in others)
+    return not is_trusted or any(each in cls.__module__ for each in untrusted)
 
 
 def of_users(classes: Iterable[type], method: str) -> List[type]:
-    """Returns those of the classes that define a method, and are users' own."""
+    """Returns the users' classes that define a method."""
     return [each for each in classes if method in vars(each) and is_of_user(each)]
 
 
 def accepted(function: Callable, **given: Any) -> Dict[str, Any]:
-    """Returns those of the keyword arguments that a function takes."""
+    """Returns the keyword arguments in `given` that a function takes."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return given
@@ -98,55 +101,54 @@ def check(exit_name: str, optimizer: Any, error: Type[Exception], ignored: Colle
       exit_name: the name of the exit in `TABLE`.
       optimizer: the optimizer.
       error: the class of the error.
-      ignored: methods that are not called where the optimizer trains at present, either.
+      ignored: methods that need no check, because the present training does not call them, either.
     """
     exits, rows = next(each for each in TABLE.items() if exit_name in each[0])
-    name, classes = type(optimizer).__name__, type(optimizer).__mro__
+    name = type(optimizer).__name__
     given = {"global_step": None} if exit_name == "to_keras" else {}
-    for methods, how in rows.items():
-        called = how[exits.index(exit_name)]
+    for methods, treatments in rows.items():
+        treatment = treatments[exits.index(exit_name)]
         for method in [each for each in methods.split() if each not in ignored]:
-            users = of_users(classes, method)
+            users = of_users(type(optimizer).__mro__, method)
             if method in vars(optimizer):
                 raise error(f"{name}.{method} was set on the object: define it in a subclass.")
-            if users and called == WHOLE:
+            if users and treatment == WHOLE:
                 function = vars(users[0])[method]
                 try:
                     options = dict(accepted(function, name=None), **given)
                     inspect.signature(function).bind(None, [], **options)
                 except TypeError as problem:
                     raise error(f"{name}.{method} cannot be called in Keras: {problem}.") from None
-            if users and _is_refused(called, method, optimizer, users[0]):
+            if users and _is_refused(treatment, method, optimizer, users[0]):
                 raise error(
                     f"{name} overrides {method}, which {exit_name} does not call. To train alike, "
                     f"{_WAYS_OUT[exit_name]} See `legacy-opt docs any_optimizer`."
                 )
 
 
-def _is_refused(called: str, method: str, optimizer: Any, user_class: type) -> bool:
-    classes = type(optimizer).__mro__
-    derived = classes[: classes.index(user_class) + 1]
-    return (
-        called == REFUSED
-        or (called == ARGUMENTS and not _only_adds(optimizer))
-        or (called == WITH_RESOURCE and not any("_resource" + method in vars(e) for e in derived))
-    )
+def _is_refused(treatment: str, method: str, optimizer: Any, user_class: type) -> bool:
+    if treatment == WITH_RESOURCE:
+        classes = type(optimizer).__mro__
+        derived = classes[: classes.index(user_class) + 1]  # `user_class` and its subclasses
+        return not any("_resource" + method in vars(each) for each in derived)
+    return treatment == REFUSED or (treatment == ARGUMENTS and not _only_adds(optimizer))
 
 
 def _only_adds(optimizer: Any) -> bool:
     """Whether `minimize` passes on the very objects that it gets, and does nothing else.
 
     For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. The
-    method is called with opaque objects, which raise an error if it computes with the loss or looks
-    at a name; and with real ones, by whose class, dtype, name or number it may decide.
+    method is first called with opaque objects, which raise an error if it computes with the loss or
+    reads a name. Then it is called with real objects, because it may decide by their class, dtype,
+    name or number.
     """
     if of_users(type(optimizer).__mro__[:-1], "__getattribute__"):  # not those of `object`
-        return False  # it may change what the calls below get
+        return False  # it may change the attributes that the calls below read
     try:
         for cases in (_opaque_cases, _real_cases):
             with tf.Graph().as_default():
                 passes = all(_passes_on(optimizer, *case) for case in cases())
-            if tf.executing_eagerly():  # a method may decide by that, too
+            if tf.executing_eagerly():  # a method may differ in eager code
                 passes = passes and all(_passes_on(optimizer, *case) for case in cases())
             if not passes:
                 return False
@@ -156,6 +158,8 @@ def _only_adds(optimizer: Any) -> bool:
 
 
 class _Opaque(tf.Variable):
+    """A variable of which only the class and the dtype can be read."""
+
     dtype = tf.float32  # type: ignore[assignment]
 
 
@@ -165,16 +169,16 @@ def _opaque_cases() -> Iterator[Case]:
     slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
     pairs = ((object(), object()), (slices, object())) * 100
     _fill_collections(*variables)
-    for each in itertools.product((object(), object), (None, variables)):  # a tensor, a function
-        yield (*each, pairs)
+    tensor, function = object(), object  # stand-ins for the two kinds of losses
+    for loss, given in itertools.product((tensor, function), (None, variables)):
+        yield loss, given, pairs
 
 
 def _real_cases() -> Iterator[Case]:
     """Yields a loss, variables (or None), and pairs of gradients and variables."""
     names = ("kernel", "bias", "embeddings", "gamma", "beta", "scalar") * 2
-    variables = [
-        tf.Variable(tf.zeros([2] * (2 - index % 3)), name=name) for index, name in enumerate(names)
-    ]
+    ranks = (2, 1, 0) * 4
+    variables = [tf.Variable(tf.zeros([2] * rank), name=name) for rank, name in zip(ranks, names)]
     losses = [tf.constant(1.0), tf.constant(1.0, tf.float16), tf.constant([1.0, 2.0])]
     slices = tf.IndexedSlices(tf.zeros([1, 2]), tf.zeros([1], tf.int32), tf.constant([2, 2]))
     gradients = [slices if name == "embeddings" else tf.zeros([2]) for name in names]
@@ -187,45 +191,56 @@ def _real_cases() -> Iterator[Case]:
 
 def _fill_collections(*values: Any):
     """Adds values to each collection of the graph by which a method may decide."""
+    if tf.executing_eagerly():
+        return  # there are no collections
     keys = tf.compat.v1.GraphKeys
     for key in (
         *(keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES),
         *(keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS),
     ):
-        for value in () if tf.executing_eagerly() else values:
+        for value in values:
             tf.compat.v1.add_to_collection(key, value)
 
 
 def _passes_on(
     optimizer: Any, loss: Any, variables: Optional[List[Any]], pairs: Sequence[Tuple[Any, Any]]
 ) -> bool:
-    cls, graph = type(optimizer), tf.compat.v1.get_default_graph()
-    root = [each for each in cls.__mro__ if "minimize" in vars(each)][-1]
+    cls = type(optimizer)
+    root = [each for each in cls.__mro__ if "minimize" in vars(each)][-1]  # TensorFlow's or Keras'
     compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
-    calls, step = [], None if tf.executing_eagerly() else tf.no_op()
+    train_op = None if tf.executing_eagerly() else tf.no_op()
+    calls = []
 
-    def noting(method: str, result: Any) -> Callable:
-        return lambda *args, **kwargs: calls.append((method, _ids(args, kwargs))) or result
+    def stub(method: str, result: Any) -> Callable:
+        def note_call(*args: Any, **kwargs: Any) -> Any:
+            calls.append((method, _ids(args, kwargs)))
+            return result
 
-    tape = None if callable(loss) else object()
+        return note_call
+
+    tape = None if callable(loss) else object()  # Keras needs a tape unless the loss is a function
     given = accepted(root.minimize, global_step=object(), tape=tape)
     given = accepted(cls.minimize, **given)
     expected = [(compute, _ids([loss, variables, given.get("tape")], {}))]
     expected.append(("apply_gradients", _ids([pairs, given.get("global_step")], {})))
-    probe, size = object.__new__(cls), len(graph.get_operations())
+    graph = tf.compat.v1.get_default_graph()
+    size = len(graph.get_operations())
     before = {name: _copied(value) for name, value in vars(optimizer).items()}
-    stubs = {compute: noting(compute, pairs), "apply_gradients": noting("apply_gradients", step)}
+    stubs = {compute: stub(compute, pairs), "apply_gradients": stub("apply_gradients", train_op)}
+    probe = object.__new__(cls)
     vars(probe).update(before, **stubs)
     if compute == "compute_gradients":
         probe.minimize(loss, var_list=variables, **given)
     else:  # Keras passes the list by its position
         probe.minimize(loss, variables, **given)
     for name in {*vars(probe), *before}.difference(stubs):
-        old, new = before.get(name, getattr(cls, name, None)), vars(probe)[name]
-        if new is not old and (new or old):  # for AdamW, no list of variables is None or False
+        old = before.get(name, getattr(cls, name, None))
+        new = vars(probe)[name]
+        if new is not old and (new or old):  # AdamW may replace False by None, or None by False
             return False
-    same = all(vars(optimizer)[name] == each for name, each in before.items() if _is_plain(each))
-    return same and calls == expected and len(graph.get_operations()) == size
+    plain = {name: value for name, value in before.items() if _is_plain(value)}
+    is_unchanged = all(vars(optimizer)[name] == value for name, value in plain.items())
+    return is_unchanged and calls == expected and len(graph.get_operations()) == size
 
 
 def _is_plain(value: Any) -> bool:
@@ -241,6 +256,6 @@ def _copied(value: Any) -> Any:
 
 
 def _ids(args: Iterable[Any], kwargs: Dict[str, Any]) -> Set[int]:
-    """Returns the ids of arguments, but for options such as a name."""
+    """Returns the ids of arguments that are objects, not options such as a name."""
     values = [*args, *kwargs.values()]
     return {id(each) for each in values if not isinstance(each, (type(None), bool, int, str))}

@@ -14,23 +14,25 @@ from typing import Any, Dict, NamedTuple, Tuple
 import numpy as np
 
 Shape = Tuple[int, ...]
-Part = Tuple[Shape, Shape]  # the shape, and the offset in the whole
+Offset = Shape  # where a part begins in the whole
+Part = Tuple[Shape, Offset]
 
 
 class CountLayout(NamedTuple):
     """The layout of an array that contains the counts of a variable.
 
     Attributes:
-      shape: the shape of the array, of either kind.
-      parts: the parts with counts of their own, as pairs (shape, offset in the array). () if it is
-        unknown whether there are any.
+      shape: the shape of the array, in layout V1 or V2.
+      parts: the parts that have their own counts, as pairs (shape, offset in the array). An array
+        without parts is its own only part. () if the parts are unknown.
     """
 
     shape: Shape
     parts: Tuple[Part, ...] = ()
 
     SLOT = "accumulator_decay_power"
-    V1, V2 = KINDS = ("flat", "flat_row")  # as records name them
+    V1, V2 = "flat", "flat_row"  # as records name them
+    KINDS = (V1, V2)
     NAMES = {"V1": V1, "V2": V2}  # as users name them
 
     @classmethod
@@ -42,19 +44,21 @@ class CountLayout(NamedTuple):
     def of(cls, kind: str, shape: Shape, parts: Tuple[Part, ...]) -> CountLayout:
         """Returns the layout of the counts of a variable with these parts."""
         parts = tuple(tuple(cls.shapes(each)[kind] for each in part) for part in parts)
-        is_distinct = len(set(parts)) == len(parts)  # parts with the same rows have the same counts
+        # V2 has no other axes, so parts along them coincide: they have the same counts.
+        is_distinct = len(set(parts)) == len(parts)
         return cls(cls.shapes(shape)[kind], parts if is_distinct else ())
 
     @staticmethod
     def shapes(shape: Any) -> Dict[str, Any]:
-        """Returns the shapes of slots of a variable, by kind; also of None, and of an offset."""
+        """Returns the shapes (or offsets) of slots of a variable, by kind. None stays None."""
         return {CountLayout.V1: shape, CountLayout.V2: shape and shape[:1]}
 
     @staticmethod
     def place(slot: Any, rows: Any) -> Tuple[Any, Any]:
-        """Returns a view of a slot, an array of any library, and what an update uses there.
+        """Returns the slot, flattened, and the index of the counts that an update changes.
 
-        The update is of rows (an array of their numbers), or of the whole variable (None).
+        `slot` is an array of any library. `rows` are the numbers of the updated rows, or None for
+        an update of the whole variable.
         """
         return slot.reshape(-1), slice(0, 1) if rows is None else rows
 
@@ -68,28 +72,30 @@ class CountLayout(NamedTuple):
         rows = self._by_rows(counts)
         result = np.zeros(to.shape, counts.dtype)
         for shape, offset in to.parts or self.whole(to.shape).parts:
-            its_rows = rows[offset[0] : offset[0] + shape[0]] if offset else rows
-            result[_slices(shape, offset)] = _reshaped(its_rows, shape)
+            part_rows = rows[offset[0] : offset[0] + shape[0]] if offset else rows
+            result[_slices(shape, offset)] = _reshaped(part_rows, shape)
         return result
 
     def _by_rows(self, counts: np.ndarray) -> np.ndarray:
+        """Returns an array with one count per row of the variable."""
         rows = np.zeros(self.shape[:1], counts.dtype)
-        has_count, beyond = np.zeros(rows.shape, bool), counts.reshape(-1)[rows.size :]
-        # Equal numbers are no counts of rows: old versions set a part's elements to one number.
+        has_count = np.zeros(rows.shape, bool)
+        beyond = counts.reshape(-1)[rows.size :]  # what follows one count per row
+        # Old versions filled a part with one number. So only different numbers are counts of parts.
         if not self.parts and np.any(beyond != beyond[-1:]):
             raise ValueError(
                 f"there are counts beyond the first {rows.size} elements. Only a partitioned "
                 "variable has such counts, and the checkpoint does not contain its partitions"
             )
-        # Later parts do not replace the count of row 0: dense gradients count in the first part.
         for shape, offset in sorted(self.parts or self.whole(self.shape).parts, key=lambda p: p[1]):
             place = _slices(shape[:1], offset[:1])
-            its_rows = _reshaped(counts[_slices(shape, offset)], shape[:1])
-            if any(offset) and offset[0] == 0:
-                its_rows[0] = rows[0]
-            if np.any(has_count[place] & (rows[place] != its_rows)):
+            part_rows = _reshaped(counts[_slices(shape, offset)], shape[:1])
+            if any(offset) and offset[0] == 0:  # a later part with row 0
+                part_rows[0] = rows[0]  # dense gradients count in the first part
+            if np.any(has_count[place] & (rows[place] != part_rows)):
                 raise ValueError("two parts with the same rows have different counts")
-            rows[place], has_count[place] = its_rows, True
+            rows[place] = part_rows
+            has_count[place] = True
         return rows
 
 
@@ -98,7 +104,7 @@ def _slices(shape: Shape, offset: Shape) -> Tuple[slice, ...]:
 
 
 def _reshaped(counts: np.ndarray, shape: Shape) -> np.ndarray:
-    """Returns the counts of an array without parts in an array of this shape, of either kind."""
+    """Copies the counts into an array of this shape (V1 or V2); other elements are 0."""
     rows = shape[0] if shape else 1
     result = np.zeros(shape, counts.dtype)
     result.reshape(-1)[:rows] = counts.reshape(-1)[:rows]

@@ -39,7 +39,7 @@ def refuse_keras(function: str, variable: Any):
 def check_slot(
     optimizer: str, variable: Variable, slot_name: str, dtype: Optional[DType], has_shape: bool
 ):
-    """Refuses a dynamic embedding if a slot has another shape, or a dtype (not None) of its own."""
+    """Refuses a dynamic embedding if a slot lacks the table's shape, or has another dtype."""
     expected = variable.dtype.base_dtype
     if not has_shape:
         refuse(optimizer, variable, f"its slot {slot_name!r} does not have the shape of the table")

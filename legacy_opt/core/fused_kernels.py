@@ -54,4 +54,4 @@ def apply(kernel: str, update: Update, use_locking: bool = False, **arguments: A
     if update.sparse:
         arguments["indices"] = update.access.indices
     result = op(**arguments)
-    return getattr(result, "op", result)
+    return getattr(result, "op", result)  # ops for ref variables return a tensor

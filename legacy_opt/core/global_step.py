@@ -20,7 +20,7 @@ _local = threading.local()  # `step` is the global step that surrounding wrapper
 def wrapper_increments(global_step: Optional[GlobalStep]) -> Iterator[None]:
     """Scope in which `step_of_wrapper` returns the global step that a wrapper will increment.
 
-    If `global_step` is None, this is the variable of an outer wrapper, if there is one.
+    If `global_step` is None, the global step of an outer wrapper remains in effect.
     """
     outer = step_of_wrapper()
     _local.step = outer if global_step is None else global_step
@@ -79,15 +79,16 @@ def _found_in(graph: tf.Graph) -> Optional[GlobalStep]:
     step = global_step_of(graph)
     if step is not None and step.dtype.base_dtype.is_integer:
         return step
-    # TensorFlow also finds a tensor with that name, and raises a TypeError for other dtypes.
+    # TensorFlow also finds a tensor named "global_step"; it raises a TypeError for other dtypes.
     return v1.train.get_global_step(graph)
 
 
 def global_step_of(graph: tf.Graph) -> Optional[Variable]:
     """Returns the global step variable of a graph, or None.
 
-    A scalar variable named "global_step" counts. `tf.compat.v1.train.get_global_step` raises a
-    TypeError if it is a resource variable that is not in the collection, or not an integer.
+    A scalar variable named "global_step" counts, too. This function also returns variables for
+    which `tf.compat.v1.train.get_global_step` raises a TypeError: resource variables outside the
+    collection of global steps, and floating point variables.
     """
     steps = graph.get_collection(v1.GraphKeys.GLOBAL_STEP)
     if not steps:
@@ -139,11 +140,11 @@ def warn_if_step_is_constant(
 def warn_if_step_is_not_counted(optimizer: Any, step: Tensor, operations: Iterable[Operation]):
     """Warns if an optimizer, like BERT's, ignores the `step` that `apply_gradients` gets.
 
-    `operations` are those that the call has created.
+    `operations` are the operations that `apply_gradients` has created.
     """
-    users = {each.type for each in operations for tensor in each.inputs if tensor.op == step.op}
-    is_advanced = getattr(optimizer, "global_step_is_advanced", False)
-    if users <= {"Identity", "ReadVariableOp"} and not is_advanced:
+    uses = {each.type for each in operations for tensor in each.inputs if tensor.op == step.op}
+    is_only_read = uses <= {"Identity", "ReadVariableOp"}
+    if is_only_read and not getattr(optimizer, "global_step_is_advanced", False):
         name = type(optimizer).__name__
         warn(
             f"{name}.apply_gradients does not increment its global_step. Unless something else "

@@ -16,11 +16,11 @@ from legacy_opt import versions
 from legacy_opt.core.types import Gradient, Operation, Tensor
 from legacy_opt.core.variable_access import after
 
-# Operations that get a variable, but change none. (Enter, which begins a loop, cannot wait for what
-# is inside the loop.)
+# Operations that get a variable, but change none. (Enter begins a loop, so it cannot wait for
+# gradients that are computed inside the loop.)
 _NO_WRITES = re.compile("Enter|Gather|Read|VarHandle|VarIsInitialized|VariableShape")
-# TensorFlow rewrites chains of these operations only if no operation but the next one waits for
-# them. (The rewritten chains differ in the last bits.)
+# TensorFlow rewrites chains of these operations, which changes the last bits, but only if nothing
+# else waits for an operation in the chain. Therefore writes wait for the inputs of such chains.
 _REWRITTEN = re.compile("AddN|Add(V2)?|Cast|Div|Identity|Mul|RealDiv|Reshape|Sub")
 
 
@@ -43,8 +43,8 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
         computed = tf.no_op("gradients_computed")
     several_replicas = tf.distribute.get_strategy().num_replicas_in_sync > 1
     if several_replicas and not tf.distribute.in_cross_replica_context():
-        # What a replica passes to `merge_call` is not built here, but waits for what the replica
-        # waits for.
+        # Operations that a replica passes to `merge_call` are built elsewhere, but they get the
+        # control dependencies of the replica.
         waiting = tf.control_dependencies([computed])
     else:
         waiting = versions.make_some_wait(computed, _writes)
@@ -53,7 +53,7 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
 
 
 def tensors_of(grads: Iterable[Optional[Gradient]]) -> List[Tensor]:
-    """Returns the tensors of a graph in gradients; see `writes_after`."""
+    """Returns the tensors in gradients, except eager tensors; see `writes_after`."""
     strategy = tf.distribute.get_strategy()
     parts = [part for grad in grads for part in strategy.experimental_local_results(grad)]
     tensors = []

@@ -78,7 +78,7 @@ def check_variables(optimizer: str, var_list: Any):
     for each in tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
         is_trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
-        if var_list is not None and not is_trainable:
+        if var_list is not None and not is_trainable:  # `flatten(None)` is [None]
             raise TypeError(f"{optimizer}: var_list must contain only variables, got {each!r}.")
 
 

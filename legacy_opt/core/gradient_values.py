@@ -31,7 +31,7 @@ def clip_by_global_norm(
     norm: Optional[Tensor] = None,
     optimizer: Optional[V1Optimizer] = None,
 ) -> List[GradAndVar]:
-    """Clips gradients by their global norm, `norm` if it is given; see `global_norm`."""
+    """Clips gradients by their `global_norm`; pass it as `norm` if it is already computed."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     norm = global_norm(grads_and_vars, optimizer) if norm is None else norm
@@ -58,9 +58,8 @@ def global_norm(
 ) -> Tensor:
     """Returns the global norm of the gradients.
 
-    The dtype of the norm is that of the gradients if all gradients have the same dtype. Otherwise
-    it is float64 if any gradient is float64, and float32 if not. A kernel of `optimizer` may
-    compute it.
+    The norm has the dtype of the gradients if all have the same dtype. Otherwise, the norm is
+    float64 if any gradient is float64, else float32. A kernel of `optimizer` may compute the norm.
     """
     gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)
@@ -175,7 +174,7 @@ def scalar(name: str, value: Any) -> TensorLike:
             f"{name} must be a number or a scalar tensor, got {value!r}."
         )
     # A number too large for float32 is allowed, because it is cast to the dtype of the gradients.
-    return argument_checks.hyperparameter(name, value, math.inf)
+    return argument_checks.hyperparameter(name, value, largest=math.inf)
 
 
 def positive_scalar(name: str, value: Any) -> TensorLike:

@@ -1,4 +1,4 @@
-"""Finds what a tensor of a graph is computed from, and what assigns a variable; stores objects."""
+"""Finds operations that compute a tensor or assign a variable; stores objects in graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legacy_opt.core.types import Operation, Tensor, Variable
 Attached = TypeVar("Attached")
 _VARIABLES = {"VarHandleOp", "Variable", "VariableV2"}
 _ASSIGNS = re.compile("(Resource)?(Assign|CountUpTo|Scatter)")
-_FORWARDS = {"Identity", "Switch", "RefSwitch", "Enter", "RefEnter"}  # the variable itself
+_FORWARDS = {"Identity", "Switch", "RefSwitch", "Enter", "RefEnter"}  # their output is the variable
 
 
 def source_of(variable: Variable) -> Operation:
@@ -36,16 +36,16 @@ def attached(graph: tf.Graph, attribute: str, make: Callable[[], Attached]) -> A
 def assignments(variable: Variable) -> Set[str]:
     """Returns the names of the current graph's operations that assign a variable, as a set.
 
-    They include conditions, loops and calls of functions in which an operation may assign it.
+    A condition, loop or call of a function counts if an operation inside may assign the variable.
     """
     graph = tf.compat.v1.get_default_graph()
     waiting = [
         each.handle if hasattr(each, "handle") else each.op.outputs[0]
-        for each in getattr(variable, "values", (variable,))
+        for each in getattr(variable, "values", (variable,))  # all replicas
     ]
     if hasattr(graph, "capture"):  # the graph of a function
         waiting = [graph.capture(each) for each in waiting]
-    functions = functools.lru_cache(None)(
+    functions = functools.lru_cache(None)(  # reads the functions once, and only if needed
         lambda: {each.signature.name: each for each in graph.as_graph_def().library.function}
     )
     found = set()
@@ -60,14 +60,14 @@ def assignments(variable: Variable) -> Set[str]:
 
 
 def _assigns(node: Any, names: Set[str], functions: Callable[[], Dict[str, Any]]) -> bool:
-    """Whether a node of a graph or function assigns a variable that has one of `names` there."""
+    """Whether a node assigns a variable; `names` are its names in the node's graph or function."""
     given = [each.split(":")[0] for each in node.input if each[0] != "^"]
     if _ASSIGNS.match(node.op):
         return given[0] in names
     called = [each for value in node.attr.values() for each in (value.func, *value.list.func)]
     for body in [functions()[each.name] for each in called if each.name]:
         parameters = [each.name for each in body.signature.input_arg]
-        # The last inputs are the function's; the first is the condition.
+        # The last inputs are those of the function. A condition comes before them.
         pairs = zip(reversed(parameters), reversed(given))
         inside = {parameter for parameter, each in pairs if each in names}
         for each in body.node_def:
@@ -90,13 +90,14 @@ def _is_integer_scalar(operation: Operation) -> bool:
 
 
 def operations_behind(tensors: Iterable[Tensor]) -> Set[Operation]:
-    """Returns the operations that compute `tensors`, as a set, also those around a function.
+    """Returns the operations that compute `tensors`, as a set, also operations outside a function.
 
-    Of the control inputs, only those are followed by which a constant in a branch of TensorFlow 1's
-    `tf.cond` waits for the condition.
+    Control inputs are not followed, with one exception: a constant in a branch of TensorFlow 1's
+    `tf.cond` has a control input from the condition.
     """
     waiting = [tensor.op for tensor in tensors]
-    operations, captures = set(), {}  # `captures` is a dict from graphs to their captures
+    operations = set()
+    captures = {}  # {graph: the tensors that it captures}
     while waiting:
         operation = waiting.pop()
         if operation not in operations:

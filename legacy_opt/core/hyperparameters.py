@@ -89,8 +89,8 @@ def unrounded(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
     Args:
       tensor: the hyperparameter's tensor in this training step. Its value differs from `value` if
         the user has changed the hyperparameter of a Keras optimizer made by `to_keras`.
-      value: the argument of the constructor. Only numbers are read: a variable would have another
-        value if this training step updates it, and kernels are traced where it does not exist.
+      value: the argument of the constructor. Only a number is read, not a variable: this training
+        step may update the variable, and the graphs that kernels are made from do not have it.
       dtype: the dtype to return.
     """
     return _without_rounding(lambda number: number, tensor, value, dtype)

@@ -93,7 +93,7 @@ def kernels_for(
     Args:
       optimizer: an optimizer with the attribute `native`; None if there is no optimizer.
       pairs: the (gradient, variable) pairs of the step, if known.
-      base: the class, a base class of the optimizer's class, whose update methods call the kernels.
+      base: the base class of the optimizer's class whose update methods call the kernels.
       waits_for: operations that must end before a variable changes.
     """
     native = getattr(optimizer, "native", None)

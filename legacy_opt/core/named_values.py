@@ -15,13 +15,13 @@ class NamedValues(SimpleNamespace):
 
     @classmethod
     def of(cls, what: str, values: Mapping[str, Any]) -> NamedValues:
-        """Returns values as attributes; `what` they are, such as "hyper of X", is for messages."""
+        """Returns values as attributes. Messages call the values `what`, such as "hyper of X"."""
         named = cls(**values)
         named._what = what
         return named
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_what":  # not set, because a user has called the class
+        if name == "_what":  # not set if the object was created without `of`
             return "the namespace"
         known = ", ".join(vars(self)) or "nothing"
         hint = did_you_mean(name, vars(self))

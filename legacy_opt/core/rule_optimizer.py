@@ -130,7 +130,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        # An inherited `fused` computes the rule of its own class, not a rule that overrides it.
+        # An inherited `fused` computes the inherited rule, not a rule that `cls` defines.
         newest = next(each for each in cls.__mro__ if {"rule", "fused"} & set(vars(each)))
         if "fused" not in vars(newest) and cls.fused is not RuleOptimizer.fused:
             cls.use_fused_kernels = vars(cls).get("use_fused_kernels", False)
@@ -406,6 +406,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         pairs = self._rule_step.pairs
         kernels = kernels_for(self, pairs, RuleOptimizer)
         self._rule_step = self._rule_step._replace(kernels=kernels)
+        # If kernels are on, `_apply` prepares the pairs for which there is no kernel.
         if pairs is not None and not kernels.are_on and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
             self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
@@ -494,9 +495,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         return self._name_in_keras(variable)
 
     @staticmethod
-    def _name_in_keras(
-        variable: Variable,
-    ) -> str:  # copies that `to_keras` creates override this method
+    def _name_in_keras(variable: Variable) -> str:
+        # Copies that `to_keras` creates override this method.
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
@@ -511,7 +511,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     def _inputs(self, dtypes: Iterable[DType], non_slots: bool = True) -> Inputs:
         """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
-        step, read = self._rule_step, variable_access.read_on_own_device
+        step = self._rule_step
+        read = variable_access.read_on_own_device
         names = self.non_slots() if non_slots else ()
         return Inputs(
             tensors=step.tensors,

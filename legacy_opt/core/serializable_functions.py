@@ -45,7 +45,7 @@ class SavesStepFunctions:
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}
         for name, classes in self.step_functions.items():
-            takes_no_step = name in self._hyperparameter_names  # a number, or a callable for one
+            takes_no_step = name in self._hyperparameter_names  # is a number, or returns one
             if name in config and not takes_no_step:
                 config[name] = _to_config(name, config[name], classes)
         return config

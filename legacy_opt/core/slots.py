@@ -132,7 +132,8 @@ class Slot:
             return tf.compat.v1.constant_initializer(value)  # TensorFlow calls it with the dtype
 
         def fill(*_: Any, **__: Any) -> Tensor:
-            return tf.fill(shape if is_static else self.dynamic_shape(variable), self.start(dtype))
+            dimensions = shape if is_static else self.dynamic_shape(variable)
+            return tf.fill(dimensions, self.start(dtype))
 
         return fill
 
@@ -197,12 +198,12 @@ class RowSlot(Slot):
 
     @staticmethod
     def _flat(slot: Variable, value: Tensor) -> Tensor:
-        scalar = slot.shape.rank == 0
+        shape = [] if slot.shape.rank == 0 else [-1]
         # Without this test, a Session could remove a Reshape that changes nothing, together with
         # its control dependencies. The write would then no longer wait for the reads.
-        if value.shape.rank == (0 if scalar else 1):
+        if value.shape.rank == len(shape):
             return value
-        return tf.reshape(value, [] if scalar else [-1])
+        return tf.reshape(value, shape)
 
 
 class TensorSlot(Slot):

@@ -18,14 +18,15 @@ from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
 _locks = {}  # {id of an optimizer: its lock}; an attribute could not be copied or pickled
 _new_lock = threading.Lock()
-_running = set()  # (id of the optimizer, class, thread) of the scopes `alone`
+_running = set()  # (id of the optimizer, class, thread) of each scope `alone` that is entered
 
 
 @contextlib.contextmanager
 def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
-    """Scope in which no other thread runs a step of an optimizer, or of those in a wrapper.
+    """Scope in which no other thread runs a step of an optimizer, or of the optimizers in it.
 
-    Raises a RuntimeError if the scope is `apply_gradients` of `cls`, and it is running already.
+    `apply_gradients` of a base class passes the class as `cls`. Then the scope raises a
+    RuntimeError if this thread is already in the same scope.
     """
     step = id(optimizer), cls, threading.get_ident()
     if cls is not None and step in _running:
@@ -55,6 +56,7 @@ def _lock_of(optimizer: Any) -> Any:
 
 
 def _innermost(optimizer: Any) -> List[Any]:
+    """Returns the optimizers that a wrapper contains, at any depth; [optimizer] for others."""
     inner = getattr(optimizer, "_optimizers_to_lock", lambda: ())()
     return [leaf for each in inner for leaf in _innermost(each)] or [optimizer]
 
@@ -67,19 +69,21 @@ class TakesTurns:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        done = [each for each in cls.__bases__ if issubclass(each, TakesTurns)]
+        handled = [each for each in cls.__bases__ if issubclass(each, TakesTurns)]
         for name in ("minimize", "apply_gradients"):
             users = of_users(cls.__mro__, name)  # also of mixins and other base classes
-            has_new = any(not any(issubclass(base, each) for base in done) for each in users)
-            if has_new or (name in vars(cls) and TakesTurns not in cls.__bases__):
+            new = [each for each in users if not any(issubclass(base, each) for base in handled)]
+            if new or (name in vars(cls) and TakesTurns not in cls.__bases__):
                 setattr(cls, name, _turn(cls, name, vars(cls).get(name)))
 
 
-def _turn(cls: type, name: str, own: Optional[Callable]) -> Callable:
-    @functools.wraps(own or getattr(cls, name))
+def _turn(cls: type, name: str, method: Optional[Callable]) -> Callable:
+    """Returns `method` of `cls` (if None, the inherited method), which runs `alone`."""
+
+    @functools.wraps(method or getattr(cls, name))
     def run_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         with alone(self):
-            bound = own.__get__(self, type(self)) if own else getattr(super(cls, self), name)
+            bound = method.__get__(self, type(self)) if method else getattr(super(cls, self), name)
             return bound(*args, **kwargs)
 
     return run_alone
@@ -104,9 +108,9 @@ class Inputs(NamedTuple):
     once: Mapping[str, Tensor]
 
     def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        """Returns the hyperparameters as attributes: scalars of `dtype`, but not those of `once`.
+        """Returns the hyperparameters, cast to `dtype`, as attributes; see `NamedValues.of`.
 
-        `global_step` is not cast, either. `what` is for messages; see `NamedValues.of`.
+        `global_step` and the values in `once` are not cast.
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self.tensors.items()}
         values.update(self.exact.get(dtype, {}))
@@ -126,7 +130,7 @@ class Inputs(NamedTuple):
         return dict(scalars, **self.once)
 
     def replaced(self, scalars: Mapping[str, Tensor]) -> Inputs:
-        """Returns inputs with other tensors, which have the names that `scalars` returns."""
+        """Returns inputs with other tensors, a dict like the result of the method `scalars`."""
 
         def selected(names: Iterable[str], prefix: str = "") -> Dict[str, Tensor]:
             return {name: scalars[prefix + name] for name in names}

@@ -50,8 +50,8 @@ class UpdateMethods:
         super()._prepare()
         classes = type(self).__mro__
         # A user's apply_gradients may change the gradients after `applying` has got them.
-        changes = of_users(classes[classes.index(UpdateMethods) :], "apply_gradients")
-        pairs = () if changes else self._step_pairs
+        overriding = of_users(classes[classes.index(UpdateMethods) :], "apply_gradients")
+        pairs = () if overriding else self._step_pairs
         self._step_kernels = kernels_for(self, pairs, UpdateMethods, self._step_waits_for)
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Any:
@@ -104,7 +104,6 @@ class UpdateMethods:
             return base(*arguments)
         if self._step_kernels.are_on:  # `StepKernels.update` accepts no duplicate ids
             summed = duplicate_ids.summed(grad)
-            ids, values = summed.indices, summed.values
-        else:
-            ids, values = tf.unique(grad.indices)[0], grad.values
-        return self._run_update(base, values, variable, Rows(ids), *arguments)
+            return self._run_update(base, summed.values, variable, Rows(summed.indices), *arguments)
+        ids, _ = tf.unique(grad.indices)
+        return self._run_update(base, grad.values, variable, Rows(ids), *arguments)

@@ -151,7 +151,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return {"period": (step + 1) // decay_step}
 
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        if sparse:  # a pure function does not call `FlatElement.add`, which warns otherwise
+        if sparse:  # without kernels `FlatElement.add` warns, but a pure function does not call it
             flat_elements.warn_of_counts_by_position(self._power_layout(), variable)
         return super().pure_rule(variable, sparse)
 
@@ -193,7 +193,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """
         if versions.building() == versions.EAGER:
             return {}
-        updates = {}  # a variable passed twice decays once
+        updates = {}  # by id of the variable: a variable that is passed twice decays once
         for grad, variable in grads_and_vars:
             if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
                 continue
@@ -222,8 +222,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_whole(self, groups: List[List[Update]]) -> Sequence[Union[Operation, Tensor, None]]:
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
-        Each group is a list of a variable's `Update`, or of the updates of its parts. Wait for the
-        operations or tensors in the result before you use the accumulators.
+        A group is a list of one variable's `Update`, or of the updates of a variable's parts.
+        Accumulators may be used after the operations or tensors in the result.
         """
         updates = list(itertools.chain(*groups))
         period = updates[0].hyper.period
@@ -260,7 +260,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
         # scalars are selected by `due`, not tensors of the accumulators' size.
         increments = tf.split(tf.cast(due, step.dtype), len(groups))
-        rates, floors = {}, {}  # by dtype, for each variable
+        rates, floors = {}, {}  # {dtype: [a scalar for each group]}
         for i, group in enumerate(groups):
             for update in group:
                 accumulator, hyper = update.slots.accumulator, update.hyper

@@ -142,7 +142,8 @@ class AdamAsyncOptimizer(AdamBase):
             return done
         with after(done):
             next_powers = self._next_powers(powers).items()
-            return tf.group(*[access.assign(getattr(slots, name), to) for name, to in next_powers])
+            writes = [access.assign(getattr(slots, name), power) for name, power in next_powers]
+            return tf.group(*writes)
 
     def _next_powers(self, powers: SimpleNamespace) -> Dict[str, Tensor]:
         hyper = self.hyperparameters(tf.float32)

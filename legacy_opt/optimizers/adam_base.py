@@ -25,7 +25,7 @@ from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 
-# What to override in a subclass instead of methods of TensorFlow's AdamOptimizer.
+# {a method of TensorFlow's AdamOptimizer: what a subclass should override instead}.
 _REPLACEMENTS = {
     "_apply_sparse_shared": "override sparse_rule",
     "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
@@ -35,8 +35,8 @@ _REPLACEMENTS = {
 # As in the source of TensorFlow's sparse updates: m * beta1 + g * (1 - beta1); v has the product
 # (g * g) * (1 - beta2).
 AS_WRITTEN = "as written"
-# A Session of TensorFlow 1.15 rewrites this product if beta2 is a number and the dtype is float32
-# or float64: g * (g * (1 - beta2)).
+# A Session of TensorFlow 1.15 rewrites the product in v to g * (g * (1 - beta2)), if beta2 is a
+# number and the dtype is float32 or float64.
 AS_IN_A_SESSION = "as in a Session"
 # As in TensorFlow's kernels: m + (g - m) * (1 - beta1).
 AS_FUSED = "as fused"

@@ -91,7 +91,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
     _pattern_attributes = ("exclude_from_weight_decay",)
-    # Records set it: with a rate of 0, the decay changes no bits, and a record can follow the rate.
+    # Records set this to True, so that they can follow a rate of 0 that changes later.
     _decays_at_zero = False
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
@@ -113,8 +113,8 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
         name: str = "AdamWeightDecayOptimizer",
     ) -> None:
         super().__init__(
-            False,
-            name,
+            use_locking=False,
+            name=name,
             learning_rate=learning_rate,
             weight_decay_rate=weight_decay_rate,
             beta_1=argument_checks.decay_factor("beta_1", beta_1),
@@ -168,7 +168,8 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
 
     def _do_use_weight_decay(self, param_name: str) -> bool:
         rate = self._weight_decay_rate
-        if not (argument_checks.is_tensor_like(rate) or rate or self._decays_at_zero):
+        is_zero = not (argument_checks.is_tensor_like(rate) or rate)
+        if is_zero and not self._decays_at_zero:
             return False
         return not matches(self.exclude_from_weight_decay, param_name)
 

@@ -41,7 +41,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     prefers_advanced_step = True
-    # The name of TensorFlow's kernel, and of its argument that the other kernel lacks.
+    # The name of TensorFlow's kernel, and the argument that only this kernel has.
     _kernel: ClassVar[str]
     _own_argument: ClassVar[str]
     # Private attributes of the classes in tf.contrib, which subclasses may read.

@@ -17,9 +17,11 @@ from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import is_resource
 from legacy_opt.optimizers import adam_w, decoupled_weight_decay
 
+_COMMON_ARGUMENTS = 8  # the number of arguments of `minimize` before decay_var_list
+
 
 class _DecayOfContrib:
-    """Mixin that decides as `tf.contrib.opt` which variables decay."""
+    """Mixin that chooses the variables that decay as `tf.contrib.opt` does."""
 
     def minimize(
         self, *args: Any, decay_var_list: Optional[Collection[Variable]] = None, **kwargs: Any
@@ -29,18 +31,18 @@ class _DecayOfContrib:
 
     @staticmethod
     def _as_variables(decay_var_list: Iterable[Variable]) -> Optional[List[Variable]]:
-        """An empty list means all variables. A partitioned variable is not its partitions."""
+        """Returns a list, or None (all variables) if it is empty; keeps partitioned variables."""
         return list(decay_var_list) or None
 
     def decays(self, variable: Variable) -> bool:
-        """Rows do not decay if the other base class does not sum the rows of equal ids."""
-        return super().decays(variable) and (
-            self._sums_equal_ids(variable) or not self._has_sparse_gradient(variable)
-        )
+        """Whether a variable decays. Rows do not, unless the other base class sums equal ids."""
+        if not super().decays(variable):
+            return False
+        return self._sums_equal_ids(variable) or not self._has_sparse_gradient(variable)
 
     def _sums_equal_ids(self, variable: Variable) -> bool:
-        # tf.contrib.opt decays rows in _apply_sparse. Only TensorFlow's base class is sure to call
-        # that method.
+        # tf.contrib.opt decays rows in _apply_sparse. Only the base class V1Optimizer is sure to
+        # call _apply_sparse.
         name = "_apply_sparse_duplicate_indices"
         name = "_resource" + name if is_resource(variable) else name
         # pyright does not know that `self` is an UpdateMethods, too.
@@ -48,17 +50,12 @@ class _DecayOfContrib:
         return update.__func__ is getattr(V1Optimizer, name)
 
     def _has_sparse_gradient(self, variable: Variable) -> bool:
-        whole = versions.distributed_variable(variable)
+        whole_of = versions.distributed_variable
+        whole = whole_of(variable)
+        grads = [grad for grad, each in self._step_pairs if whole_of(each) is whole]
         local_results = tf.distribute.get_strategy().experimental_local_results
-        return any(
-            isinstance(part, tf.IndexedSlices)
-            for grad, each in self._step_pairs
-            if versions.distributed_variable(each) is whole
-            for part in local_results(grad)
-        )
-
-
-_COMMON_ARGUMENTS = 8  # the number of arguments of `minimize` before decay_var_list
+        parts = [part for grad in grads for part in local_results(grad)]
+        return any(isinstance(part, tf.IndexedSlices) for part in parts)
 
 
 class DecoupledWeightDecayExtension(

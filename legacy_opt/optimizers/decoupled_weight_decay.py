@@ -140,7 +140,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
         replacements = dict.fromkeys(_CONTRIB_METHODS, "override decayed or decays")
         gradient_checks.refuse_overrides(cls, replacements)
         if not any(map(_is_mixin, cls.__bases__)) or _is_mixin(cls):
-            return
+            return  # `cls` extends an optimizer that has been checked, or is no optimizer yet
         if not _is_mixin(cls.__bases__[0]):
             raise TypeError(
                 f"{cls.__name__}: DecoupledWeightDecayExtension must be the first base class; "
@@ -181,7 +181,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         with self.decaying_only(decay_var_list):
-            if decay_var_list is not None:  # and so no other thread writes `_decay_step`
+            if decay_var_list is not None:  # then `decaying_only` keeps other threads out
                 self._set_decay_step(passed_to_minimize=True)
             return super().minimize(
                 loss,
@@ -395,7 +395,7 @@ def _decay_whole(
 
 
 def _decay_rows(variable: Variable, access: Access, factor: Tensor, use_locking: bool) -> Operation:
-    locking = {} if is_resource(variable) else {"use_locking": use_locking}
+    locking = {} if is_resource(variable) else {"use_locking": use_locking}  # only ref ops have it
     lost = factor * access.read(variable)
     return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
 

@@ -94,7 +94,7 @@ class DiffGradOptimizer(AdamBase):
     # cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
-        if self._use_locking:  # nothing below locks, and the rule warns of that
+        if self._use_locking:  # no operation below locks; `apply_update` warns of this
             return NotImplemented
         hyper, slots, grad = update.hyper, update.slots, update.grad
         hyper_with_rate_0 = changed(hyper, learning_rate=tf.zeros_like(hyper.learning_rate))

@@ -18,11 +18,11 @@ from legacy_opt.core.variable_access import Access, gather_nd, variable_op, vari
 class SharedCount(NamedTuple):
     """The count of dense updates that the parts of a partitioned variable share.
 
-    The count is the flat element 0 of the first part, as in the whole variable.
+    It is flat element 0 of the first part's slot, where an unpartitioned variable has it, too.
 
     Attributes:
-      is_kept: whether this part adds to its own element 0, because it has row 0 of the variable:
-        the first part, and all parts of a variable that is partitioned along another axis.
+      is_kept: whether this part adds to its own element 0, that is, whether it has row 0 of the
+        variable. The first part has, and all parts if the variable is partitioned along other axes.
       value: the count at the start of the training step; None if the count need not be read.
     """
 
@@ -34,14 +34,15 @@ def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
     """Collects the updates of the parts of each partitioned variable, the first part first.
 
     Returns:
-      A list of lists. Updates of parts are in the same list, and their `prepared` is a
-      `SharedCount`, if the first part is among them. Each other update is in a list of its own.
+      A list of lists. If the first part is among the updates, all parts share a list, and have a
+      `SharedCount` as `prepared`. Each other update is alone in a list.
     """
     lists = {}
     # First parts come first. All other updates keep their order.
     for update in sorted(updates, key=lambda update: _is_later_part(update.variable)):
         part = versions.part_of(update.variable)
         key = id(update.variable)
+        # A first part opens a list, and later parts join it. Without a first part, they are alone.
         is_later = _is_later_part(update.variable)
         if _is_one_of_several(part) and is_later == (part.full_name in lists):
             key = part.full_name
@@ -51,7 +52,7 @@ def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
 
 
 def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
-    """Warns if the counts of rows in a part or its slot cannot become those of other parts."""
+    """Warns if other partitions cannot use the counts of rows in a part; also takes its slot."""
     is_part = _is_one_of_several(versions.part_of(variable))
     counts_by_position = is_part and not isinstance(layout, RowSlot)
     if counts_by_position and variable.shape.rank > 1:  # in a vector, flat elements are rows
@@ -80,9 +81,8 @@ class FlatElement(Slot):
     update uses flat element r for row r. Rules may add to the slot, but not assign the slot.
 
     The parts of a partitioned variable have a `SharedCount`. If a part is updated without the first
-    part, it counts alone, and an addition to flat element 0 also sets every element whose value is
-    below the new count to the new count. So the count is not lost if the variable is later
-    partitioned differently.
+    part, it counts alone: adding to flat element 0 also raises all smaller elements to the new
+    count, so that a different partitioning keeps the count.
 
     Args:
       initial_value: see `Slot`.
@@ -102,14 +102,13 @@ class FlatElement(Slot):
         self._shared = shared
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        shared_count = None if self._shared is None else self._shared.value
-        if access.indices is None and shared_count is not None:
-            return shared_count
         if access.indices is not None:
             positions = self._positions(slot, access.indices)
             if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
                 return as_column(tf.gather_nd(slot.read_value(), positions), like)
             return as_column(gather_nd(slot, positions), like)
+        if self._shared is not None and self._shared.value is not None:
+            return self._shared.value
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
@@ -126,21 +125,21 @@ class FlatElement(Slot):
             warn_of_counts_by_position(self, slot)
             positions = self._positions(slot, access.indices)
             updates = tf.reshape(value, [-1])
-        elif self._shared is not None and not self._shared.is_kept:
+            return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
+        if self._shared is not None and not self._shared.is_kept:
             return tf.no_op()
-        elif self._shared is None and _is_one_of_several(versions.part_of(slot)):
-            increment = tf.reshape(value, [])  # 0 or 1
+        if self._shared is None and _is_one_of_several(versions.part_of(slot)):
+            increment = tf.reshape(value, [])  # 0 or 1; with 0, new_count is 0 and the slot stays
             new_count = increment * (self.read(slot, access, value) + increment)
             return access.assign(slot, tf.maximum(slot.read_value(), new_count))
-        elif slot.shape.rank == 0:
+        if slot.shape.rank == 0:
             return access.add(slot, tf.reshape(value, []))
-        elif slot.shape.is_fully_defined():
-            positions = tf.zeros([1, slot.shape.rank], tf.int32)
-            updates = tf.reshape(value, [1])
-        else:
+        if not slot.shape.is_fully_defined():
             shape = variable_shape(slot)
             is_first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
             return access.add(slot, tf.reshape(tf.cast(is_first, value.dtype) * value, shape))
+        positions = tf.zeros([1, slot.shape.rank], tf.int32)
+        updates = tf.reshape(value, [1])
         return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
 
     @staticmethod
@@ -153,8 +152,8 @@ class FlatElement(Slot):
         is_known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if is_known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row number that is out of range must raise an error, even if the slot has a flat element
-        # with this number.
+        # A row number out of range stays as first index, so that the kernel raises an error, even
+        # if the slot has a flat element with this number.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
@@ -162,7 +161,8 @@ class FlatElement(Slot):
         positions = [first]
         rest = rows - first * strides[0]
         for axis in range(1, slot.shape.rank):
-            positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
+            is_last = axis == slot.shape.rank - 1  # where the stride is 1
+            positions.append(rest if is_last else rest // strides[axis])
             rest -= positions[-1] * strides[axis]
         return tf.stack(positions, axis=1)
 

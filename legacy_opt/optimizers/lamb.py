@@ -107,12 +107,12 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         hyper = super().hyperparameters(dtype, non_slots)
         if self._bias_correction:
             wide = wide_dtype(dtype)
-            exact = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
+            wide_hyper = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
             t = tf.cast(hyper.global_step + 1, wide)
             hyper = changed(
                 hyper,
-                bias_1=tf.cast(_one_minus_power(exact.rest_beta_1, t), dtype),
-                bias_2=tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype),
+                bias_1=tf.cast(_one_minus_power(wide_hyper.rest_beta_1, t), dtype),
+                bias_2=tf.cast(_one_minus_power(wide_hyper.rest_beta_2, t), dtype),
             )
         return hyper
 

@@ -70,7 +70,7 @@ class LARSOptimizer(PatternsOptimizer):
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
         "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
-        In Keras 3 the name is the path and ":0". The first step warns of strings in no name.
+        In Keras 3 the name is the path and ":0". The first step warns of unmatched strings.
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -99,8 +99,8 @@ class LARSOptimizer(PatternsOptimizer):
         use_nesterov: bool = False,
     ) -> None:
         super().__init__(
-            False,
-            name,
+            use_locking=False,
+            name=name,
             learning_rate=learning_rate,
             momentum=argument_checks.not_negative("momentum", momentum),
             weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
@@ -159,8 +159,9 @@ class LARSOptimizer(PatternsOptimizer):
         return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        name, hyper = self._name_to_match(variable), super().hyper_for(variable)
-        return changed(hyper, adapts=not any(text in name for text in self._skip_list or ()))
+        name = self._name_to_match(variable)
+        is_skipped = any(text in name for text in self._skip_list or ())
+        return changed(super().hyper_for(variable), adapts=not is_skipped)
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -215,7 +216,7 @@ def _texts(name: str, values: Optional[Iterable[str]]) -> Optional[Sequence[str]
     """Returns an iterable of strings as a list, and None as None; else raises a TypeError."""
     if values is None:
         return None
-    texts = values if isinstance(values, str) else list(values)
-    if texts is values or not all(isinstance(text, str) for text in texts):
+    texts = list(values)
+    if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{name} must be a list of strings or None, got {values!r}.")
     return texts

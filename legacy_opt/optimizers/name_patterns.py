@@ -11,7 +11,7 @@ from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import Variable
 from legacy_opt.core.user_warnings import warn
 
-# BERT's list has two spellings of a name, and a model has one of them at most.
+# The patterns in BERT's list: two spellings of one name, of which a model has at most one.
 _OF_BERT = {"LayerNorm", "layer_norm", "bias"}
 # A subclass that overrides one of these methods may use the patterns in any way.
 _HOOKS = ("_do_use_weight_decay", "_do_layer_adaptation", "_get_variable_name")
@@ -21,7 +21,7 @@ _HOOKS += ("hyper_for", "compute_lr")
 class PatternsOptimizer(RuleOptimizer):
     """Warns in its first step of patterns that match none of the variables, such as "bais"."""
 
-    _pattern_attributes: ClassVar[Tuple[str, ...]]  # if lists are equal, the last one is named
+    _pattern_attributes: ClassVar[Tuple[str, ...]]  # warnings name the last of equal lists
     _matches: Any = staticmethod(re.search)
     _has_checked_patterns = False
 
@@ -33,19 +33,17 @@ class PatternsOptimizer(RuleOptimizer):
         if pairs and not self._has_checked_patterns:
             self._has_checked_patterns = True
             hooks = [getattr(self, each, None) for each in _HOOKS]
-            homes = {str(getattr(each, "__module__", "")) for each in hooks if each is not None}
-            if all(each.startswith("legacy_opt.") for each in homes):
-                with contextlib.suppress(TypeError, re.error):  # such patterns may be unused
+            modules = {str(getattr(each, "__module__", "")) for each in hooks if each is not None}
+            if all(each.startswith("legacy_opt.") for each in modules):
+                with contextlib.suppress(TypeError, re.error):  # invalid patterns may be unused
                     self._check_patterns([variable for _, variable in pairs])
         super()._prepare()
 
     def _check_patterns(self, variables: Sequence[Variable]) -> None:
         names = sorted(map(self._name_to_match, variables))
-        lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
-        for patterns, attribute in lists.items():
-            unmatched = [
-                each for each in patterns if not any(self._matches(each, n) for n in names)
-            ]
+        attributes = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
+        for patterns, attribute in attributes.items():
+            unmatched = [p for p in patterns if not any(self._matches(p, name) for name in names)]
             if len(unmatched) < len(patterns):
                 unmatched = [each for each in unmatched if each not in _OF_BERT]
             if unmatched:

@@ -68,7 +68,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # The threads in `avoid_updating_slots`; copies that `to_keras` makes share the object.
+        # The ids of threads in `avoid_updating_slots`; shared by the copies that `to_keras` makes.
         self._avoiding = SimpleNamespace(threads=[])
         self._updates_slots = True
 
@@ -101,12 +101,12 @@ class RegAdagradOptimizer(RuleOptimizer):
     @property
     def _should_update_slots(self) -> bool:
         threads = self._avoiding.threads
-        # Replicas are threads, and the main thread updates their variables.
+        # Under a strategy, another thread than the one in the context may update the variables.
         is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
         return not (threads and is_here)
 
     def _prepare(self) -> None:
-        self._updates_slots = self._should_update_slots  # kernels compare attributes
+        self._updates_slots = self._should_update_slots  # kernels notice a changed attribute
         super()._prepare()
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:

@@ -234,12 +234,14 @@ class ShampooOptimizer(RuleOptimizer):
     ) -> RuleResult:
         """Returns the change of the variable and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
-        grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
+        is_scalar = not value.shape.rank  # a scalar is treated as a vector of one element
+        grad = tf.reshape(grad, [1]) if is_scalar else grad
+        grad = tf.cast(grad, wide_dtype(value.dtype))
         direction = grad
         changes = {}
         rank = grad.shape.rank
         if not is_sparse:
-            gbar = slots.gbar if value.shape.rank else tf.reshape(slots.gbar, [1])
+            gbar = tf.reshape(slots.gbar, [1]) if is_scalar else slots.gbar
             gbar = tf.cast(gbar, grad.dtype)
             direction, added = _average(gbar, hyper.gbar_decay, hyper.gbar_weight * grad)
             if added is not None:
@@ -262,7 +264,8 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._matrix(axis, size, grad, slots, hyper, changes)
                 direction = shampoo_matrices.contract_first_axis(direction, factor, size)
         change = direction if rate is None else rate * direction
-        return tf.cast(change if value.shape.rank else tf.reshape(change, []), value.dtype), changes
+        change = tf.reshape(change, []) if is_scalar else change
+        return tf.cast(change, value.dtype), changes
 
     def _diagonal(
         self,

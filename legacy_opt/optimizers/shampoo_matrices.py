@@ -22,7 +22,7 @@ from legacy_opt.core.types import Tensor, TensorLike
 def products_of_slices(tensor: Tensor, axis: int, size: int) -> Tensor:
     """Returns the inner products of all pairs of slices along an axis, as ``[size, size]``."""
     last = tensor.shape.rank - 1
-    if 0 < axis == last:
+    if axis == last and axis > 0:
         slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
         return tf.matmul(slices, slices, transpose_a=True)
     if axis > 0:

@@ -117,7 +117,8 @@ def _rmsprop(
     changes = {"rms": rms}
     divisor = rms
     if hyper.centered:
-        mg = changes["mg"] = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
+        mg = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
+        changes["mg"] = mg
         divisor = rms - mg * mg
     change = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
     changes["momentum"] = slots.momentum * hyper.momentum + change
@@ -132,7 +133,8 @@ def _rmsprop_of_rows(
     changes = {"rms": rms}
     divisor = rms
     if hyper.centered:
-        mg = changes["mg"] = slots.mg * hyper.decay + grad * (1 - hyper.decay)
+        mg = slots.mg * hyper.decay + grad * (1 - hyper.decay)
+        changes["mg"] = mg
         divisor = rms - mg * mg
     change = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
     changes["momentum"] = slots.momentum * hyper.momentum + change
@@ -250,7 +252,7 @@ RULES = {
     v1.MomentumOptimizer: StockRule(
         _momentum,
         dict(_RATE, momentum="_momentum_tensor"),
-        {"use_nesterov": operator.attrgetter("_use_nesterov")},
+        flags={"use_nesterov": operator.attrgetter("_use_nesterov")},
         sparse_function=functools.partial(_momentum, of_rows=True),
     ),
     v1.ProximalAdagradOptimizer: StockRule(_proximal_adagrad, _L1_AND_L2),
@@ -258,7 +260,7 @@ RULES = {
     v1.RMSPropOptimizer: StockRule(
         _rmsprop,
         dict(_RATE, decay="_decay_tensor", momentum="_momentum_tensor", epsilon="_epsilon_tensor"),
-        {"centered": operator.attrgetter("_centered")},
+        flags={"centered": operator.attrgetter("_centered")},
         sparse_function=_rmsprop_of_rows,
     ),
 }
