@@ -44,7 +44,7 @@ class CountLayout(NamedTuple):
     def of(cls, kind: str, shape: Shape, parts: Tuple[Part, ...]) -> CountLayout:
         """Returns the layout of the counts of a variable with these parts."""
         parts = tuple(tuple(cls.shapes(each)[kind] for each in part) for part in parts)
-        # V2 has no other axes, so parts along them coincide: they have the same counts.
+        # V2 has only axis 0. There, parts along other axes coincide, because they share the counts.
         is_distinct = len(set(parts)) == len(parts)
         return cls(cls.shapes(shape)[kind], parts if is_distinct else ())
 
@@ -81,7 +81,7 @@ class CountLayout(NamedTuple):
         rows = np.zeros(self.shape[:1], counts.dtype)
         has_count = np.zeros(rows.shape, bool)
         beyond = counts.reshape(-1)[rows.size :]  # what follows one count per row
-        # Old versions filled a part with one number. So only different numbers are counts of parts.
+        # Old versions filled a part with one number, so only different numbers are counts of parts.
         if not self.parts and np.any(beyond != beyond[-1:]):
             raise ValueError(
                 f"there are counts beyond the first {rows.size} elements. Only a partitioned "

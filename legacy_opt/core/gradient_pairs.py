@@ -51,8 +51,8 @@ def protected(optimizer: str, grads_and_vars: GradsAndVars) -> Iterator[List[Gra
 def checked(optimizer: str, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
     """Returns the pairs, with gradients as tensors or `tf.IndexedSlices`; see `protected`.
 
-    If the shape of a dense gradient is checked at runtime, the output of the check is returned as
-    the gradient. Without a use of its output, the check would be pruned from the graph.
+    If the shape of a dense gradient is checked at runtime, the gradient is the output of the check:
+    a check whose output is not used would be pruned from the graph.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:

@@ -33,7 +33,7 @@ def alias_of(name: str) -> Any:
         return getattr(self, "_" + name)
 
     def write(self: Any, value: Hyperparameter) -> None:
-        # Ignored before the constructor has run, because the constructor sets the value.
+        # A value that is set before the constructor has run is ignored: it would be replaced.
         if "_hyperparameter_names" in vars(self):
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 

@@ -218,8 +218,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         """Computes values that all updates of a training step share, once, before the updates.
 
         Args:
-          hyper: the hyperparameters and `global_step` as attributes, scalar tensors of their own
-            dtypes (float32 for numbers).
+          hyper: the hyperparameters and `global_step` as attributes: scalar tensors that are not
+            cast. (A number is a float32 tensor.)
 
         Returns:
           A dict from name to a scalar tensor. Rules and `fused` read a value as an attribute of

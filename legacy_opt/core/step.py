@@ -25,8 +25,8 @@ _running = set()  # (id of the optimizer, class, thread) of each scope `alone` t
 def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
     """Scope in which no other thread runs a step of an optimizer, or of the optimizers in it.
 
-    `apply_gradients` of a base class passes the class as `cls`. Then the scope raises a
-    RuntimeError if this thread is already in the same scope.
+    The `apply_gradients` of a class `cls` passes `cls`. The scope then raises a RuntimeError if the
+    thread is already in a scope with this `cls`: one training step would contain another.
     """
     step = id(optimizer), cls, threading.get_ident()
     if cls is not None and step in _running:

@@ -28,10 +28,9 @@ class AdamGSOptimizer(AdamBase):
 
     The powers are ``beta ** (global_step + 1)``, computed in float32. So the optimizer has no
     variables except slots, and no variables that all workers would update in each training step.
-    The training has to increment the global step, so pass the global step to `minimize` or
-    `apply_gradients`, too. The default ``global_step=0`` is the default of tf.contrib, but rarely
-    useful. It is a constant, so every training step has the bias correction of the first training
-    step, and a `GlobalStepWarning` is issued.
+    The training has to increment the global step, so pass it to `minimize` or `apply_gradients`,
+    too. The default ``global_step=0``, as in tf.contrib, is a constant and rarely useful: every
+    training step has the bias correction of the first, and a `GlobalStepWarning` is issued.
 
     A sparse gradient changes all rows, as in `tf.compat.v1.train.AdamOptimizer`, so each update
     takes time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.

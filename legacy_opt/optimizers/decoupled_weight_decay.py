@@ -483,7 +483,7 @@ def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optim
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_bases(metaclass: type) -> type:
-    """Returns a metaclass. Its classes are pickled as calls that create the classes again."""
+    """Returns a metaclass whose classes are pickled as calls of `extended`."""
 
     def reduce_class(cls: Any) -> Any:
         if "base_optimizer" in vars(cls):

@@ -42,7 +42,7 @@ def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
     for update in sorted(updates, key=lambda update: _is_later_part(update.variable)):
         part = versions.part_of(update.variable)
         key = id(update.variable)
-        # A first part opens a list, and later parts join it. Without a first part, they are alone.
+        # A first part opens a list, and later parts join it. All other updates are alone.
         is_later = _is_later_part(update.variable)
         if _is_one_of_several(part) and is_later == (part.full_name in lists):
             key = part.full_name
@@ -52,7 +52,7 @@ def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
 
 
 def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
-    """Warns if other partitions cannot use the counts of rows in a part; also takes its slot."""
+    """Warns if other partitions cannot use the counts of a part. `variable` may be its slot."""
     is_part = _is_one_of_several(versions.part_of(variable))
     counts_by_position = is_part and not isinstance(layout, RowSlot)
     if counts_by_position and variable.shape.rank > 1:  # in a vector, flat elements are rows

@@ -89,12 +89,12 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     ) -> None:
         super().__init__(
             learning_rate,
-            weight_decay_rate,
-            beta_1,
-            beta_2,
-            epsilon,
-            exclude_from_weight_decay,
-            name,
+            weight_decay_rate=weight_decay_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            exclude_from_weight_decay=exclude_from_weight_decay,
+            name=name,
         )
         self.exclude_from_layer_adaptation = (
             argument_checks.patterns("exclude_from_layer_adaptation", exclude_from_layer_adaptation)

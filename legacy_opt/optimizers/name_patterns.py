@@ -44,7 +44,7 @@ class PatternsOptimizer(RuleOptimizer):
         attributes = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
         for patterns, attribute in attributes.items():
             unmatched = [p for p in patterns if not any(self._matches(p, name) for name in names)]
-            if len(unmatched) < len(patterns):
+            if len(unmatched) < len(patterns):  # then the rest of BERT's list need not match
                 unmatched = [each for each in unmatched if each not in _OF_BERT]
             if unmatched:
                 text = f"{attribute.lstrip('_')} has {quoted(unmatched)}, which matches no variable"

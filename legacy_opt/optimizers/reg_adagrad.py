@@ -81,8 +81,8 @@ class RegAdagradOptimizer(RuleOptimizer):
         when the function is traced. The context therefore has no effect on operations and traces
         that were created outside. Operations and traces that were created inside do not change the
         slots, even when they run outside. So do not call the same `tf.function` both inside and
-        outside the context, but write two functions. Contexts can be nested. They
-        have no effect on calls in other threads.
+        outside the context, but write two functions. Contexts can be nested, and have no effect on
+        calls in other threads.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer. In your own `train_step`, write ``with optimizer.avoid_updating_slots():

@@ -415,6 +415,7 @@ def _average(old: Tensor, decay: TensorLike, addition: Tensor) -> Tuple[Tensor, 
 
 
 def _added(old: Tensor, decay: TensorLike, addition: Tensor) -> Tensor:
+    """Returns the value to add to `old`, so that the sum is ``decay * old + addition``."""
     return addition if _is_number(decay, 1) else (decay - 1) * old + addition
 
 
@@ -425,5 +426,6 @@ def _reciprocal(size: Any, dtype: DType) -> Any:
 
 
 def _next_axis_first(tensor: Tensor) -> Tensor:
+    """Moves the first axis to the end."""
     rank = tensor.shape.rank
     return tensor if rank == 1 else tf.transpose(tensor, list(range(1, rank)) + [0])
