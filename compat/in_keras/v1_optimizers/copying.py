@@ -27,11 +27,11 @@ def copy_all(
 ) -> V1Optimizer:
     """Copies an optimizer and all nested in it, without slots and shared (non-slot) variables.
 
-    `make` returns the copy of one optimizer. Its arguments are a `NestedOptimizer` and a dict of
-    the copy's attributes.
+    `make` takes a `NestedOptimizer` and a dict of attributes, and returns the copy of this one
+    optimizer with these attributes.
     """
     copies = {}
-    for nested in reversed(nested_optimizers(optimizer)):
+    for nested in reversed(nested_optimizers(optimizer)):  # inner optimizers first
         state = {
             name: copied(value, copies)
             for name, value in vars(nested.optimizer).items()

@@ -48,9 +48,8 @@ def names(
     Args:
       optimizer: a v1 optimizer, or a Keras optimizer made by `to_keras`.
       variables: a dict from the v1 name of each variable to train to its (shape, dtype).
-      originals: a dict from the same names to Keras variables. A MultiOptimizer assigns these
-        variables to its nested optimizers. If `originals` is None, the MultiOptimizer assigns the
-        variables of the scratch graph.
+      originals: a dict from the same names to Keras variables. A MultiOptimizer routes these,
+        instead of the variables of the scratch graph, to its nested optimizers.
     """
     v1_optimizer = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if v1_optimizer is optimizer:
@@ -60,6 +59,7 @@ def names(
     for nested in nested_copies:
         if nested.is_leaf:
             _replace_tensors(nested.optimizer)
+    # Only a bridged optimizer has what its copies lack: step inputs, and names of Keras variables.
     nested_originals = nested_optimizers(v1_optimizer) if is_bridged(optimizer) else nested_copies
     for nested, original in zip(nested_copies, nested_originals):
         if isinstance(nested.optimizer, MultiOptimizer) and originals is not None:
@@ -91,9 +91,10 @@ def _slots(
 ) -> Dict[Tuple[str, str], NamedTensor]:
     """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
-    names_of = type(optimizer) if nested.is_leaf else v1.train.Optimizer
-    slot_names = names_of.get_slot_names(optimizer)
-    slot_of = optimizer.get_slot if nested.is_leaf else optimizer.own_slot
+    if nested.is_leaf:
+        slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
+    else:  # the methods of a wrapper would add the slots of its inner optimizers
+        slot_names, slot_of = v1.train.Optimizer.get_slot_names(optimizer), optimizer.own_slot
     slots = {
         (name, nested.key.slot(slot_name)): slot_of(variable, slot_name)
         for slot_name in slot_names
@@ -103,13 +104,14 @@ def _slots(
 
 
 def _route_alike(
-    replica: MultiOptimizer, original: MultiOptimizer, originals: Mapping[str, KerasVariable]
+    replica: MultiOptimizer, original: MultiOptimizer, keras_variables: Mapping[str, KerasVariable]
 ):
     """Makes the copy of a MultiOptimizer choose the same nested optimizers as the original."""
-    routes = replica._routes + replica._default
+    routes = replica._routes + replica._default  # in the same order as in `original`
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
+    routed = original.routes_of(list(keras_variables.values()))
     routes_by_name = {}
-    for name, (_, chosen) in zip(originals, original.routes_of(list(originals.values()))):
+    for name, (_, chosen) in zip(keras_variables, routed):
         routes_by_name[name] = [routes[numbers[id(route)]] for route in chosen]
     replica.routes_of = lambda variables: [(v, routes_by_name[v.op.name]) for v in variables]
 
@@ -121,17 +123,18 @@ def is_bridged(optimizer: Any) -> bool:
 
 def _replace_tensors(replica: V1Optimizer):
     """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
-    arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
-    for name, value in [item for item in vars(replica).items() if item[0] in arguments]:
+    attributes = {"_" + name for name in inspection.constructor_arguments(type(replica))}
+    for name, value in [item for item in vars(replica).items() if item[0] in attributes]:
         if argument_checks.is_function(value) and not takes_step(value):
             value = value()
         if argument_checks.is_tensor_like(value):
+            # Names do not depend on the number, and 1 is valid for any hyperparameter.
             value = np.ones([], value.dtype.base_dtype.as_numpy_dtype)
         vars(replica)[name] = value
 
 
 def _set_step(replica: V1Optimizer, original: V1Optimizer):
-    """Sets a copy's global step to a tensor of the default graph, in whose dtype slots may be."""
+    """Sets a copy's global step to a tensor of the default graph; slots may have its dtype."""
     inputs = getattr(original, "_step_inputs", None)  # an attribute of the copies of `to_keras`
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype

@@ -115,8 +115,9 @@ def hyperparameters(
     These are the numbers that `_prepare` reads, with two exceptions: numbers that `_prepare`
     compares or computes with in Python, and numbers that an update method reads. An update method
     runs only when the graph is built, so a later change of the number would have no effect. The
-    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage. `set_in_each_step`
-    is a dict from the attributes that `to_keras` sets in each training step to their dtypes.
+    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
+
+    `set_in_each_step`: {attribute that `to_keras` sets in each training step: its dtype}.
 
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
@@ -153,8 +154,8 @@ def missing_arguments(optimizer: KerasOptimizer, config: Collection[str]) -> Ite
     """
     state = vars(optimizer)
     for name, parameter in parameters_of(type(optimizer)).items():
-        many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if many or name in config or name in _WITHOUT_EFFECT:
+        is_starred = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if is_starred or name in config or name in _WITHOUT_EFFECT:
             continue
         value = state.get(name, state.get(f"_{name}", _UNKNOWN))
         if type(value) is not type(parameter.default) or value != parameter.default:
@@ -190,8 +191,8 @@ def _any_number(*_: Any, **__: Any) -> float:
 
 
 def _reads_of_prepare(optimizer: V1Optimizer, set_in_each_step: Mapping[str, DType]) -> Set[str]:
-    """Returns the attributes that `_prepare` reads, without numbers that it computes with."""
-    reads, computed = set(), set()
+    """Returns the attributes that `_prepare` reads, without numbers used in Python computations."""
+    reads, computed = set(), set()  # names of attributes
 
     class NotesReads(type(optimizer)):
         def __getattribute__(self, name: str) -> Any:
@@ -199,9 +200,9 @@ def _reads_of_prepare(optimizer: V1Optimizer, set_in_each_step: Mapping[str, DTy
             return super().__getattribute__(name)
 
     reader = object.__new__(NotesReads)
-    arguments = constructor_arguments(type(optimizer))
+    arguments = {"_" + name for name in constructor_arguments(type(optimizer))}
     for name, value in vars(optimizer).items():
-        if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
+        if name in arguments and argument_checks.is_function(value):
             value = _any_number  # a user's function may have side effects or use another graph
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
@@ -229,8 +230,8 @@ def _names_in_update_methods(cls: type) -> Set[str]:
         for name, method in vars(ancestor).items():
             for function in (
                 inspect.unwrap(method),
-                getattr(method, "fget", None),
-                getattr(method, "__func__", None),
+                getattr(method, "fget", None),  # of a property
+                getattr(method, "__func__", None),  # of a class method or static method
             ):
                 if name in _PREPARING or not hasattr(function, "__code__"):
                     continue

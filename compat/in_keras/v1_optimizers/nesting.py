@@ -90,6 +90,7 @@ def _nested(
     if id(optimizer) in seen:
         return
     nested = NestedOptimizer(optimizer, StateKey())
+    # All leaves may use the same names, but wrappers only if they are of one class.
     kind = "leaf" if nested.is_leaf else type(optimizer).__name__
     yield nested._replace(key=StateKey(len(seen), slot_counts[kind], shared_counts[kind]))
     seen.add(id(optimizer))
@@ -100,8 +101,7 @@ def _nested(
     for inner in optimizer.wrapped:
         counts = slot_counts
         if isinstance(optimizer, MultiOptimizer):
-            # No two of its optimizers train the same variable, so their slots may have the same
-            # names.
+            # No two of these inner optimizers train the same variable, so they may share names.
             counts = slot_counts.copy()
         yield from _nested(inner, counts, shared_counts, seen)
 

@@ -23,14 +23,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import contract
 from legacy_opt.core.graphs import assignments
-from legacy_opt.core.types import (
-    DType,
-    GradsAndVars,
-    Shape,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import DType, GradsAndVars, Shape, Tensor, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -55,6 +48,7 @@ class StateInKeras:
         return getattr(super(), "updates_together", True) and self._driver.updates_together
 
     def _slot_in_keras(self, var: Variable, slot_name: str, *new: Any) -> Variable:
+        """Returns the slot; `new` has the fields of a `NewVariable`."""
         key = self._state_key.slot(slot_name)
         return self._driver.owner.get_or_create_slot(var, key, NewVariable(*new))
 
@@ -115,7 +109,8 @@ class StateInKeras:
 
     def _given_value(self, name: str) -> Any:
         # In a training step, the attribute of the learning rate is a tensor of this step.
-        number = self._driver.values.exact.get(name) if self._driver.leaf is self else None
+        is_only_leaf = self._driver.leaf is self
+        number = self._driver.values.exact.get(name) if is_only_leaf else None
         return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
     def _name_in_keras(self, variable: Variable) -> str:
@@ -195,12 +190,12 @@ def apply_and_count(
     global_step: Optional[Variable],
     name: Optional[str],
 ) -> Any:
-    """Calls apply_gradients of an optimizer as a whole, and counts if its class never does.
+    """Calls apply_gradients as a whole; increments `global_step` if the class never does.
 
-    Some classes leave it to the user, as BERT's does. Others skip it in some steps, which is left
-    to them, as in a Session. A wrapper increments it as in a Session. The optimizer is a copy that
-    `copy_with_state_in` has made, and `bound` the object whose method is called: the optimizer, or
-    its `super()`.
+    Some classes, such as BERT's, leave the increment to the user. Classes that skip the increment
+    in some steps do so here, too. Wrappers increment the step as in a Session. `optimizer` is a
+    copy that `copy_with_state_in` has made. `bound` is the object whose method is called: the
+    optimizer, or its `super()`.
     """
     function = supported.own_apply_gradients(original_class(optimizer))
     given = {"global_step": global_step, "name": name}
@@ -216,9 +211,10 @@ def apply_and_count(
     if not tf.executing_eagerly():
         done, counts = apply()
     else:
-        before = None if optimizer in _counting else int(global_step.read_value())
+        is_first = optimizer not in _counting
+        before = int(global_step.read_value()) if is_first else None
         done = bound.apply_gradients(pairs, **given)
-        if before is not None:  # the first step, which has created the slots
+        if is_first:  # now the slots exist, so that a trace creates none
             changed = int(global_step.read_value()) != before
             _counting[optimizer] = changed or _counts_in_a_trace(optimizer, apply)
         counts = _counting[optimizer]
@@ -228,17 +224,17 @@ def apply_and_count(
         return global_step.assign_add(1, read_value=False)
 
 
-# {an optimizer that runs eagerly: whether it increments the step itself, in some steps at least}
+# {an optimizer that runs eagerly: whether its class increments the step, at least in some steps}
 _counting = weakref.WeakKeyDictionary()
 
 
 def _counts_in_a_trace(optimizer: V1Optimizer, apply: Callable[[], Tuple[Any, bool]]) -> bool:
-    """Returns the second result of `apply` in a graph that never runs; False if there is none."""
+    """Returns the second result of `apply` in a graph that never runs; False after an error."""
     counts = []
     before = {name: copied(value) for name, value in vars(optimizer).items()}
     try:
         v1.wrap_function(lambda: counts.append(apply()[1]), [])
-    except Exception:  # it only works eagerly; and in the first step, it has not counted
+    except Exception:  # `apply` only works eagerly, where the first step was not counted
         counts.append(False)
     finally:
         vars(optimizer).clear()
@@ -284,7 +280,7 @@ def unbound_copy(optimizer: V1Optimizer) -> V1Optimizer:
 
 def original_class(bound: V1Optimizer) -> Type[V1Optimizer]:
     """Returns the class of the optimizer that `copy_with_state_in` copied."""
-    return type(bound).__bases__[1]
+    return type(bound).__bases__[1]  # after `StateInKeras`
 
 
 @functools.lru_cache(maxsize=None)

@@ -108,7 +108,9 @@ def _is_of_keras(schedule: Any) -> bool:
 def _in_any_graph(schedule: KerasSchedule, step: GlobalStep) -> Tensor:
     """Calls a v1 decay, in eager execution, functions and graphs."""
     can_capture = tf.executing_eagerly() or hasattr(tf.compat.v1.get_default_graph(), "capture")
-    return (schedule if can_capture else in_plain_numbers(schedule))(step)
+    if not can_capture:
+        schedule = in_plain_numbers(schedule)
+    return schedule(step)
 
 
 def decays(
@@ -125,17 +127,17 @@ def decays(
         if attribute in excluded or attribute in computed:
             continue
         if any(map(is_v1_decay, _items(value))):
-            found[attribute] = functools.partial(_at, value)
+            found[attribute] = functools.partial(_bound_to, value)
         elif argument_checks.is_function(value) and not versions.for_a_session():
             _warn_of_a_step(f"{type(optimizer).__name__}.{attribute}", value)
     return found
 
 
-def _at(value: Any, step: GlobalStep) -> Any:
-    """Returns a v1 decay, or a container of v1 decays, as functions of another step."""
+def _bound_to(value: Any, step: GlobalStep) -> Any:
+    """Binds a v1 decay, or all v1 decays in a container, to another step."""
     if is_v1_decay(value):
         return functools.partial(_in_any_graph, value.func, step)
-    return _mapped(functools.partial(_at, step=step), value)
+    return _mapped(functools.partial(_bound_to, step=step), value)
 
 
 def _items(value: Any) -> List[Any]:
@@ -170,9 +172,9 @@ def _is_getter(value: Any) -> bool:
 
 
 def checked(value: Any, check: Callable[[Tensor], None]) -> Any:
-    """Returns an attribute, and calls `check` for each tensor of the TF1 graph in it.
+    """Calls `check` for each tensor of the TF1 graph in an attribute's value; returns the value.
 
-    Functions in it are replaced by functions that check their results.
+    Functions in the value are replaced by functions that check their results.
     """
     if _is_getter(value):
         return lambda: checked(called_outside(value), check)
@@ -184,7 +186,7 @@ def checked(value: Any, check: Callable[[Tensor], None]) -> Any:
 def called_outside(function: Callable[[], Any]) -> Any:
     """Calls a function in the TF1 graph itself, not in the graph of Keras' function.
 
-    There, a function can read ref variables, and reads a step before Keras' function increments it.
+    In the TF1 graph, ref variables can be read, and a step is read before Keras increments it.
     """
     with tf.init_scope():
         return function()
@@ -202,7 +204,7 @@ def _of_this_keras(schedule: KerasSchedule, keras: KerasPackage) -> Optional[Ker
     """Converts a schedule to the class of the same name in `keras`; None if that is impossible.
 
     v1's decay functions create schedules of the Keras package inside TensorFlow. No other Keras
-    package can save these schedules. Your own schedules and those that read variables stay.
+    package can save these schedules. Schedules of users or with variables are not converted.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     if cls is None or not _is_of_keras(schedule):
@@ -216,9 +218,9 @@ def _of_this_keras(schedule: KerasSchedule, keras: KerasPackage) -> Optional[Ker
 def in_plain_numbers(schedule: Any, cls: Optional[type] = None) -> Any:
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
-    It may be what v1's decay functions bind to a step. Schedules of other classes than TensorFlow's
-    and Keras' own are returned unchanged. The new schedule is of the class `cls`, and stores Python
-    numbers; or of the same class, and stores NumPy's numbers, which keep the dtype.
+    `schedule` may be the object that a decay function of v1 binds to a step. A user's schedule is
+    returned unchanged. The new schedule is of the class `cls` and stores Python numbers. If `cls`
+    is None, it is of the same class and stores NumPy's numbers, which keep the dtype.
     """
     if not hasattr(schedule, "get_config") or not _is_of_keras(schedule):
         return schedule
@@ -239,8 +241,9 @@ def in_plain_numbers(schedule: Any, cls: Optional[type] = None) -> Any:
 def check_follows(tensor: Tensor, own: Iterable[Variable]):
     """Raises a ValueError if a hyperparameter is computed from a step that Keras does not count.
 
-    That is any integer scalar variable but `own`, those of the Keras optimizer.
+    Such a step is any integer scalar variable except the Keras optimizer's variables, `own`.
     """
+    # A distributed variable has the variables of the replicas in `values`.
     known = {source_of(part) for each in own for part in getattr(each, "values", (each,))}
     others = sorted(each.name for each in integer_variables_behind(tensor) if each not in known)
     if others:
@@ -281,7 +284,7 @@ def _integer_variables(thing: Any, seen: Set[int], depth: int) -> Iterator[Varia
 def _parts(thing: Any) -> List[Any]:
     """Returns what a function or an object refers to: closures, globals, defaults, attributes.
 
-    Models and layers are left out, because they have counters of their own.
+    Models and layers are left out: their integer variables are usually no global steps.
     """
     if isinstance(thing, (list, tuple)):
         return list(thing[:100])
@@ -298,7 +301,8 @@ def _parts(thing: Any) -> List[Any]:
             return []
         defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
         return [*names.globals.values(), *names.nonlocals.values(), *defaults]
-    is_other = inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing)
-    if is_other or hasattr(type(thing), "trainable_variables"):
+    if inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing):
+        return []
+    if hasattr(type(thing), "trainable_variables"):  # a model or layer
         return []
     return list(getattr(thing, "__dict__", {}).values())

@@ -42,7 +42,7 @@ _NESTED_ARGUMENTS = ("optimizer", "opt")
 # Prefix of classes of tf.contrib.opt and of `decay_of_contrib` in saved configurations. It
 # distinguishes these classes from the public classes of this package that have the same names.
 _CONTRIB = "contrib.opt>"
-_EXTEND = {  # the ends of the names of classes that these functions make
+_EXTEND = {  # {end of a class name: the function that makes classes with such names}
     module.DecoupledWeightDecayExtension._suffix: module.extend_with_decoupled_weight_decay
     for module in (decoupled_weight_decay, decay_of_contrib)
 }
@@ -110,7 +110,7 @@ def _find(name: str) -> Optional[Type[V1Optimizer]]:
     for suffix, extend in _EXTEND.items():
         if name.endswith(suffix):
             base = _find(name[: -len(suffix)])
-            return base and extend(base)
+            return None if base is None else extend(base)
     modules = _homes()
     if name.startswith(_CONTRIB):
         modules.reverse()
@@ -156,8 +156,8 @@ def to_config(
     Args:
       optimizer: the optimizer.
       cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
-      overrides: values that replace those in the attributes, a dict from names of arguments. Names
-        that the constructor lacks are ignored.
+      overrides: a dict from names of arguments to values that replace the values in the attributes.
+        Names that the constructor lacks are ignored.
       skip: names of attributes, such as `_global_step`, whose arguments are omitted.
       nested_config: a function that returns a nested optimizer as plain data.
 
@@ -167,7 +167,8 @@ def to_config(
     if hasattr(cls, "get_config"):
         arguments = dict(cls.get_config(optimizer))
     else:
-        arguments = dict(_arguments(optimizer, cls, set(overrides) | {s.lstrip("_") for s in skip}))
+        omitted = {*overrides, *(attribute.lstrip("_") for attribute in skip)}
+        arguments = dict(_arguments(optimizer, cls, omitted))
     arguments.update({key: value for key, value in overrides.items() if key in parameters_of(cls)})
 
     def plain(value: Any, argument: str) -> Any:
@@ -231,9 +232,10 @@ def _arguments(
         attribute = next((each for each in ("_" + name, name) if each in state), None)
         if attribute is None:
             raise ValueError(_CANNOT_READ % (cls.__name__, name, cls.__name__))
-        value, default = state[attribute], parameter.default
+        value = state[attribute]
+        is_default = type(value) is type(parameter.default) and value == parameter.default
         # Omit an option that is off, because other versions of the class may lack it.
-        if not (type(value) is type(default) and value == default and not value):
+        if not is_default or value:
             yield name, value
 
 
@@ -253,11 +255,11 @@ def _plain(value: Any, argument: str, cls: Type[V1Optimizer]) -> Any:
         return [_plain(item, argument, cls) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
-    is_variable = argument_checks.is_function(value) or argument_checks.is_tensor_like(value)
+    has_number = argument_checks.is_function(value) or argument_checks.is_tensor_like(value)
     raise ValueError(
         f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
         "which is not plain data. Give your own class a method get_config(self) that returns its "
-        f"arguments as numbers, strings, lists and dicts.{_OR_A_NUMBER if is_variable else ''}"
+        f"arguments as numbers, strings, lists and dicts.{_OR_A_NUMBER if has_number else ''}"
     )
 
 

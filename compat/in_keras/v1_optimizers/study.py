@@ -6,19 +6,7 @@ A leaf is an optimizer that updates variables itself; a wrapper contains other o
 from __future__ import annotations
 
 import functools
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -84,8 +72,8 @@ class StepInputs(NamedTuple):
     @property
     def depends_on_step(self) -> bool:
         """Whether the updates depend on the number of training steps done."""
-        changing = self.step, self.schedule, self.counts or None, self.decays or None
-        return any(each is not None for each in changing)
+        has_any = self.step is not None or self.schedule is not None
+        return has_any or bool(self.counts or self.decays)
 
 
 class BridgeSettings(NamedTuple):
@@ -134,7 +122,8 @@ def study(
     supported.check_class(optimizer)
     supported.check_methods(optimizer)
     supported.check_untrained(optimizer)
-    nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
+    nested = nesting.nested_optimizers(optimizer)
+    leaves = nesting.leaves(optimizer)
     wrappers = [each.optimizer for each in nested if not each.is_leaf]
     inputs = {
         id(each): _with_decays(each, StepInputs(counts=inspection.integer_variables(each)))
@@ -152,13 +141,15 @@ def study(
         schedules_of_leaves = _one_per_leaf(options.learning_rates, leaves)
         for leaf, dtype, schedule in zip(leaves, dtypes, schedules_of_leaves):
             inputs[id(leaf)] = _study_one_leaf(leaf, rate_for_keras, dtype, schedule)
-    by_updates = options.by_updates
+    counts_updates = options.by_updates
+    if counts_updates is None:  # not from a saved configuration
+        counts_updates = schedules.is_v1_decay(given_rate)
     return BridgeSettings(
         options=options._replace(learning_rate=None, learning_rates=None),
         inputs=inputs,
         rates=rates,
         numbers=numbers,
-        counts_updates=schedules.is_v1_decay(given_rate) if by_updates is None else by_updates,
+        counts_updates=counts_updates,
         accumulates=any(map(nesting.accumulates, nested)),
         own_names=_own_names(nested, with_lr=len(leaves) > 1),
         delegates_apply_gradients=bool(supported.own_apply_gradients(type(optimizer))),
@@ -166,11 +157,12 @@ def study(
     )
 
 
-def _one_per_leaf(saved: Any, leaves: List[V1Optimizer]) -> Sequence[Any]:
-    return saved if isinstance(saved, (list, tuple)) else [saved] * len(leaves)
+def _one_per_leaf(saved: Any, leaves: List[V1Optimizer]) -> List[Any]:
+    """Returns a list of a value per leaf; `saved` is such a list, or one value for all leaves."""
+    return list(saved) if isinstance(saved, (list, tuple)) else [saved] * len(leaves)
 
 
-def _own_names(nested: Iterable[nesting.NestedOptimizer], with_lr: bool) -> FrozenSet[str]:
+def _own_names(nested: List[nesting.NestedOptimizer], with_lr: bool) -> FrozenSet[str]:
     names = set()
     for each, _ in nested:
         # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
@@ -178,7 +170,7 @@ def _own_names(nested: Iterable[nesting.NestedOptimizer], with_lr: bool) -> Froz
         names.update(vars(each).get("_hyperparameter_names", ()))
         names.update(inspection.constructor_arguments(type(each)))
     names -= {"name", "global_step", "lr"}
-    return frozenset(names | {"lr"} if with_lr else names)
+    return frozenset({*names, "lr"}) if with_lr else frozenset(names)
 
 
 def _study_only_leaf(
@@ -227,15 +219,12 @@ def _study_one_leaf(
 
 
 def _step_inputs(
-    leaf: V1Optimizer,
-    rates: Tuple[str, ...],
-    global_step_attr: Optional[str],
-    saved_dtype: Any,
+    leaf: V1Optimizer, rates: Tuple[str, ...], global_step_attr: Optional[str], saved_dtype: Any
 ) -> StepInputs:
     """Returns the `StepInputs` of a leaf whose learning rate is in the attributes `rates`."""
     step = inspection.step_attribute(leaf, global_step_attr, rates)
     supported.check_variables(leaf, rates + (inspection.STEP_ATTRIBUTE, step))
-    dtype = saved_dtype or getattr(getattr(leaf, step or "", None), "dtype", tf.int64)
+    dtype = saved_dtype or getattr(vars(leaf).get(step), "dtype", tf.int64)
     inputs = StepInputs(rates, step=step, step_dtype=tf.as_dtype(dtype).base_dtype)
     return _with_decays(leaf, inputs)
 

@@ -19,11 +19,14 @@ from .nesting import nested_optimizers
 def check_class(optimizer: Any):
     """Raises an error if a v1 optimizer, or one nested in it, is of a class that Keras cannot run.
 
-    It cannot update resource variables, or contains an optimizer without being a wrapper.
+    Such an optimizer cannot update resource variables, or contains an optimizer, but is no wrapper.
     """
     if not isinstance(optimizer, BASE):
-        hint = " It is a Keras optimizer already." if hasattr(optimizer, "iterations") else ""
-        hint = " Pass an instance, not the class." if isinstance(optimizer, type) else hint
+        hint = ""
+        if isinstance(optimizer, type):
+            hint = " Pass an instance, not the class."
+        elif hasattr(optimizer, "iterations"):
+            hint = " It is a Keras optimizer already."
         raise TypeError(
             f"to_keras takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}.{hint}"
@@ -50,22 +53,23 @@ def check_class(optimizer: Any):
 def check_methods(optimizer: V1Optimizer):
     """Raises a ValueError if `to_keras` would not call an overridden method as TensorFlow does."""
     for nested, _ in nested_optimizers(optimizer):
-        # A wrapper calls no minimize, and calls apply_gradients in Keras as in a Session.
+        # A wrapper never calls minimize, and it calls apply_gradients in Keras as in a Session.
         ignored = () if nested is optimizer else ("minimize", "apply_gradients")
         contract.check("to_keras", nested, ValueError, ignored)
 
 
 def check_untrained(optimizer: V1Optimizer):
-    """Raises a ValueError if an optimizer has trained where `to_keras` is called, or one in it.
+    """Raises a ValueError if an optimizer, or one nested in it, has trained where this code runs.
 
-    The Keras optimizer would start with new state. A state in another graph is not checked: its
-    values are in a Session, and the optimizer may train other variables here.
+    The Keras optimizer would start with new state. State in another graph is no error: its values
+    are in a Session, and the optimizer may train other variables here.
     """
     for nested in nested_optimizers(optimizer):
         attributes = vars(nested.optimizer)
         slots = {
             name
             for name, of_variables in attributes.get("_slots", {}).items()
+            # The key of a graph's variable is (graph, name); that of an eager variable is a string.
             if any(isinstance(key, str) or _is_here(key[0]) for key in of_variables)
         }
         shared = {name for name, graph in attributes.get("_non_slot_dict", {}) if _is_here(graph)}
@@ -88,8 +92,8 @@ def _is_here(graph: Optional[tf.Graph]) -> bool:
 def check_variables(optimizer: V1Optimizer, set_in_each_step: Collection[Optional[str]]):
     """Raises a ValueError if the optimizer's constructor has created variables.
 
-    No Keras checkpoint would contain them. Arguments of the constructor are not meant, nor the
-    attributes that `to_keras` sets in each training step.
+    No Keras checkpoint would contain such variables. Arguments of the constructor may be variables,
+    and so may the attributes that `to_keras` sets in each training step.
     """
     parameters = inspect.signature(type(optimizer).__init__).parameters
     for attribute, item in attributes(optimizer):

@@ -31,7 +31,7 @@ def with_attributes(thing: Any, attributes: Mapping[str, Any]) -> Iterator[None]
 def restore(state: Dict[str, Any], before: Mapping[str, Any], rates: Collection[str]):
     """Resets the attributes `rates`, and all attributes that contain tensors of a graph.
 
-    If `before`, a dict of the earlier attributes, lacks an attribute to reset, it is deleted.
+    `before` is a dict of the earlier attributes. Attributes that `before` lacks are deleted.
     """
     for key in list(state):
         if key in rates or _holds_symbolic(state[key]):
