@@ -67,7 +67,7 @@ class Counterpart(NamedTuple):
 
     Attributes:
       row: the row of the table of neighbours.
-      formulas: a dict from the v1 name of a slot to its `SlotFormula`; all others are the same.
+      formulas: a dict from the v1 name of a slot to its `SlotFormula`; without an entry, `SAME`.
       factors: a dict from the v1 name of a slot to a v1 argument. If the argument is 0 or False,
         the slot has no effect, and Keras may lack the slot.
       powers: a dict from the name of a v1 shared variable, such as "beta1_power", to the name of
@@ -89,7 +89,7 @@ class Counterpart(NamedTuple):
 
     def slots(self, api: str) -> Dict[str, str]:
         """Returns a dict from the slots' names in v1 to their names in Keras 2 or 3."""
-        position = -1 if api == "keras3" else 0
+        position = -1 if api == "keras3" else 0  # a slot has one name for both, or a pair of names
         return {name: names[position] for name, names in self.row.slots.items()}
 
     def formula(self, slot: str) -> SlotFormula:
@@ -99,7 +99,7 @@ class Counterpart(NamedTuple):
     def settings(self, v1_arguments: Mapping[str, Any], api: str) -> Dict[str, Any]:
         """Returns the arguments of the Keras class, without the learning rate."""
         settings = {}
-        for name, source in self.row.arguments.items():
+        for name, source in self.row.arguments.items():  # the name of a v1 argument, or a constant
             value = v1_arguments.get(source) if isinstance(source, str) else source
             settings[name] = value if isinstance(value, bool) else float(value or 0.0)
             if api == "optimizer_v2" and name in self.never_zero and not value:

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from concurrent import futures
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +13,8 @@ from ... import arrays
 from .. import side_by_side
 from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
 
-EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from best to worst
+GRADES = ("exact", "rounding", "differs")  # from best to worst
+EXACT, ROUNDING, DIFFERS = GRADES
 STEPS = 20
 _WARM_UP = 5
 _SHAPE = (9, 3)
@@ -100,7 +90,7 @@ class SideBySide(NamedTuple):
         return ROUNDING if self.largest <= rounding else DIFFERS
 
 
-def worst(measurements: Iterable[Measurement]) -> str:
+def worst(measurements: Sequence[Measurement]) -> str:
     """Returns the worst grade of the measurements whose `counts` is True."""
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
@@ -125,19 +115,10 @@ def measure(
     Returns:
       A list with a `SideBySide` for each of `KINDS`.
     """
-    if not tf.distribute.has_strategy():
-        return _measure(make, carry, rate, are_separate)
-    # A new thread has no active distribution strategy, so the scratch variables have no replicas.
-    with futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(_measure, make, carry, rate, are_separate).result()
-
-
-def _measure(
-    make: Callable[[], Tuple[Any, Any]],
-    carry: Optional[Callable[..., None]],
-    rate: float,
-    are_separate: bool,
-) -> List[SideBySide]:
+    if tf.distribute.has_strategy():
+        # A new thread has no active strategy, so the scratch variables have no replicas there.
+        with futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(measure, make, carry, rate, are_separate).result()
     results = None
     if not are_separate:
         with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
@@ -148,7 +129,7 @@ def _measure(
             try:
                 results.update(_train_kinds(make, carry, rate, (kind,)))
             except Exception as error:  # Keras or a user's function may not take sparse gradients
-                results[kind] = SideBySide(np.inf, 0.0, 0.0, error)
+                results[kind] = SideBySide(largest=np.inf, distance=0.0, size=0.0, error=error)
     return [results[kind] for kind in KINDS]
 
 
@@ -159,7 +140,7 @@ def _train_kinds(
     kinds: Sequence[str],
 ) -> Dict[str, SideBySide]:
     """Returns a dict from each kind of training to a `SideBySide`."""
-    problem = _problem(kinds, min(1.0, 10 * rate))
+    problem = _problem(kinds, size=min(1.0, 10 * rate))
     with side_by_side.scope() as initialize:
         trainings = [side_by_side.training(each, problem, named=False) for each in make()]
         initialize()
@@ -167,7 +148,7 @@ def _train_kinds(
 
 
 def _problem(kinds: Sequence[str], size: float) -> side_by_side.Problem:
-    """Returns a `Problem` with one variable per kind of training; `size` is that of its values."""
+    """Returns a `Problem` with one variable, of values of about `size`, per kind of training."""
     random = np.random.RandomState(0)
     values = {kind: (size * random.randn(*_SHAPE)).astype(np.float32) for kind in kinds}
     steps = [[_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)]
@@ -189,7 +170,7 @@ def _compare(
     carry: Optional[Callable[..., None]],
     rate: float,
 ) -> Dict[str, SideBySide]:
-    """Trains with both, after a warm-up of the first if state is translated, as `_train_kinds`."""
+    """Returns the result of `_train_kinds`. If `carry` is given, the first training warms up."""
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):
@@ -206,7 +187,7 @@ def _continue(
     carry: Optional[Callable[..., None]],
     rate: Optional[float] = None,
 ) -> Dict[str, SideBySide]:
-    """Continues both trainings from the weights of the first; returns a dict as `_train_kinds`."""
+    """Continues both trainings from the weights of the first. Returns a `SideBySide` per kind."""
     source, target = trainings
     before = source.values(source.variables)
     target.assign(before)
@@ -223,7 +204,11 @@ def _continue(
         for kind, gap in gaps.items():
             gaps[kind] = max(gap, arrays.largest_difference(weights[kind], target_weights[kind]))
     return {
-        kind: SideBySide(gap, _largest(weights[kind] - before[kind]), _largest(weights[kind]))
+        kind: SideBySide(
+            largest=gap,
+            distance=_largest(weights[kind] - before[kind]),
+            size=_largest(weights[kind]),
+        )
         for kind, gap in gaps.items()
     }
 

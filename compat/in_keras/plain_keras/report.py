@@ -54,12 +54,10 @@ class TranslationReport(NamedTuple):
 
     def __str__(self) -> str:
         settings = ", ".join("{}={}".format(*item) for item in sorted(self.settings.items()))
-        lines = [
-            f"{self.v1} as {self.keras}({settings}): {self.grade}",
-            f"state of {self.variables} variables after {self.iterations} steps"
-            if self.variables
-            else "no state was translated, because the optimizer has no variables yet",
-        ]
+        state = "no state was translated, because the optimizer has no variables yet"
+        if self.variables:
+            state = f"state of {self.variables} variables after {self.iterations} steps"
+        lines = [f"{self.v1} as {self.keras}({settings}): {self.grade}", state]
         for part in self.state:
             note = "" if part.exact else ", up to rounding"
             lines.append(f"  {part.v1}: {part.keras}{note}")

@@ -64,7 +64,8 @@ def to_plain_keras(
         plain = translator.plain_like(bridged, translator.adapter.rate(bridged))
         translator.check_powers(bridged)
         carry = translator.carry if variables else None
-        (carry or translator.carry_step)(bridged, plain, variables, variables)
+        transfer = carry or translator.carry_step
+        transfer(bridged, plain, variables, variables)
     counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
     return Translation(plain, _report(translator, bridged, plain, variables, carry, counted))
 
@@ -119,7 +120,8 @@ def from_plain_keras(
         if not variables:
             translator.check_untrained(plain)
         carry = translator.carry if variables else None
-        (carry or translator.carry_step)(plain, bridged, variables, variables)
+        transfer = carry or translator.carry_step
+        transfer(plain, bridged, variables, variables)
     counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
     report = _report(translator, bridged, plain, variables, carry, counted, is_reverse=True)
     return Translation(bridged, report)
@@ -155,9 +157,9 @@ def _counted_kinds(
     """Returns the kinds of training that count for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
-    of_rows = (counterparts.ROWS, counterparts.REPEATED) if sparse else ()
-    of_rates = (counterparts.RATE,) if learning_rate_changes else ()
-    return (counterparts.DENSE, *of_rows, *of_rates)
+    sparse_kinds = (counterparts.ROWS, counterparts.REPEATED) if sparse else ()
+    rate_kinds = (counterparts.RATE,) if learning_rate_changes else ()
+    return (counterparts.DENSE, *sparse_kinds, *rate_kinds)
 
 
 def _report(
@@ -180,12 +182,12 @@ def _report(
     settings = dict(translator.settings(bridged), **arguments)
     settings["learning_rate"] = translators.rate_text(adapter.rate(plain))
     report = TranslationReport(
-        translator.v1_name,
-        translator.keras_name,
-        settings,
-        len(variables),
-        translator.updates(plain),
-        tuple(_moved_state(translator, bridged, plain, variables)),
+        v1=translator.v1_name,
+        keras=translator.keras_name,
+        settings=settings,
+        variables=len(variables),
+        iterations=translator.updates(plain),
+        state=tuple(_moved_state(translator, bridged, plain, variables)),
         measurements=(),
     )
     rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
@@ -194,8 +196,8 @@ def _report(
     def make() -> Tuple[Any, Any]:
         v1_optimizer = serialization.from_config(v1_configuration)
         scratch = bridge.to_keras(v1_optimizer, learning_rate=rate, api=adapter.api, **arguments)
-        pair = scratch, translator.plain_like(scratch, rate)
-        return pair[::-1] if is_reverse else pair
+        scratch_plain = translator.plain_like(scratch, rate)
+        return (scratch_plain, scratch) if is_reverse else (scratch, scratch_plain)
 
     def measured_report() -> TranslationReport:
         are_separate = arguments.get("global_clipnorm") is not None
@@ -203,9 +205,15 @@ def _report(
         clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
         measurements = []
         for kind, result in zip(counterparts.KINDS, results):
-            numbers = result.grade, result.largest, result.distance, kind in counted
-            why = _why(translator, kind, result, clips, without_state=carry is None)
-            measurements.append(measurement.Measurement(kind, *numbers, why))
+            entry = measurement.Measurement(
+                kind=kind,
+                grade=result.grade,
+                largest=result.largest,
+                distance=result.distance,
+                counts=kind in counted,
+                why=_why(translator, kind, result, clips, without_state=carry is None),
+            )
+            measurements.append(entry)
         return report._replace(measurements=tuple(measurements))
 
     return measured_report
@@ -247,6 +255,7 @@ def _moved_state(
             formula = counterpart.formula(slot)
             yield Moved(slot, formula.text % {"v1": slot, "keras": name}, formula.exact)
         elif slot in bridged.get_slot_names():
-            yield Moved(slot, f"none: v1 multiplies it by {counterpart.factors[slot]}=0", True)
+            reason = f"none: v1 multiplies it by {counterpart.factors[slot]}=0"
+            yield Moved(slot, reason, exact=True)
     for name, argument in counterpart.powers.items():
-        yield Moved(name, f"{argument} ** (iterations + 1)", False)
+        yield Moved(name, f"{argument} ** (iterations + 1)", exact=False)

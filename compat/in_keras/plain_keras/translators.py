@@ -123,7 +123,7 @@ class Translator:
     ) -> List[KerasVariable]:
         """Builds `bridged` if necessary, and returns the variables whose state must be translated.
 
-        Raises a ValueError if these are unknown, or not `variables`.
+        Raises a ValueError if the variables with state are unknown, or are not `variables`.
         """
         variables = None if variables is None else list(variables)
         if bridged.has_trained:
@@ -151,8 +151,8 @@ class Translator:
             power = beta if variable is None else float(versions.value_of(variable))
             # Tolerate rounding, and half of the change that one step makes. The tolerance is at
             # least `tiny`, because some kernels replace powers less than `tiny` by 0.
-            rounding = expected * ((1 - beta) / 2 + 1e-7 * steps)
-            tolerance = max(rounding, np.finfo(np.float32).tiny)
+            share = (1 - beta) / 2 + 1e-7 * steps
+            tolerance = max(expected * share, np.finfo(np.float32).tiny)
             if not abs(power - expected) <= tolerance:  # also true if `power` is NaN
                 raise ValueError(
                     f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
@@ -162,9 +162,9 @@ class Translator:
 
     def updates(self, optimizer: KerasOptimizer) -> int:
         """Returns how many updates an optimizer has made."""
-        steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+        batches_per_update = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         iterations, _ = next(self.adapter.pairs(optimizer, optimizer))
-        return int(versions.value_of(iterations)) // steps
+        return int(versions.value_of(iterations)) // batches_per_update
 
     def carry(
         self,
@@ -179,22 +179,26 @@ class Translator:
         """
         self.adapter.build(target, new_variables)
         self.carry_step(source, target)
-        is_back = graph_names.is_bridged(target)
-        pairs = (source, variables), (target, new_variables)
-        (plain, of_plain), (bridged, of_bridged) = pairs if is_back else pairs[::-1]
+        to_v1 = graph_names.is_bridged(target)
+        plain, bridged = (source, target) if to_v1 else (target, source)
+        plain_variables = variables if to_v1 else new_variables
+        bridged_variables = new_variables if to_v1 else variables
         rate = self.adapter.rate_now(plain)
-        for slot, its_slots in self.slots(plain, bridged, of_plain):
+        for slot, plain_slots in self.slots(plain, bridged, plain_variables):
             formula = self.counterpart.formula(slot)
-            for variable, theirs in zip(of_bridged, its_slots):
-                ours = bridged.existing_slot(versions.tf_variable(variable), slot)
-                if is_back:
-                    versions.assign_to(ours, formula.to_v1(versions.value_of(theirs), rate))
+            for variable, plain_slot in zip(bridged_variables, plain_slots):
+                v1_slot = bridged.existing_slot(versions.tf_variable(variable), slot)
+                if to_v1:
+                    value = formula.to_v1(versions.value_of(plain_slot), rate)
+                    versions.assign_to(v1_slot, value)
                 else:
-                    versions.assign_to(theirs, formula.to_keras(versions.value_of(ours), rate))
-        arguments = counterparts.v1_arguments(bridged)
-        for name, argument in self.counterpart.powers.items() if is_back else ():
-            power = beta_powers.power(arguments[argument], self.updates(plain))
-            versions.assign_to(bridged.non_slots[name], power)
+                    value = formula.to_keras(versions.value_of(v1_slot), rate)
+                    versions.assign_to(plain_slot, value)
+        if to_v1:  # plain optimizers have no variables for powers
+            arguments = counterparts.v1_arguments(bridged)
+            for name, argument in self.counterpart.powers.items():
+                power = beta_powers.power(arguments[argument], self.updates(plain))
+                versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source: KerasOptimizer, target: KerasOptimizer, *variables: Any) -> None:
         """Copies `iterations`; in Keras 3 also moving averages and accumulated gradients."""
