@@ -43,7 +43,8 @@ def find(source: Any) -> Union[V1Optimizer, Tuple[Make, str]]:
     if isinstance(source, str):
         source = _class_named(source)
     is_class = isinstance(source, type)
-    if issubclass(source if is_class else type(source), v1.train.Optimizer):
+    cls = source if is_class else type(source)
+    if issubclass(cls, v1.train.Optimizer):
         raise TypeError(f"to_v1 takes a Keras optimizer, but {source!r} is a v1 optimizer already.")
     if not is_class and versions.api_of(source) is not None:
         original = _bridged_from(source)
@@ -53,7 +54,8 @@ def find(source: Any) -> Union[V1Optimizer, Tuple[Make, str]]:
         return _maker_from(source), _stable_name(source)
     if is_class or not callable(source):
         _refuse_unless_known(source)
-    return source, source.__name__ if is_class else "KerasOptimizer"
+    name = source.__name__ if is_class else "KerasOptimizer"
+    return source, name
 
 
 def checked(optimizer: KerasOptimizer) -> KerasOptimizer:
@@ -70,8 +72,8 @@ def checked(optimizer: KerasOptimizer) -> KerasOptimizer:
 
 
 def _check_methods(optimizer: KerasOptimizer):
-    scales = hasattr(optimizer, "get_scaled_loss")  # by methods of the optimizer in it
-    for each in versions.with_wrapped(optimizer) if scales else [optimizer]:
+    scales_loss = hasattr(optimizer, "get_scaled_loss")  # and trains with the optimizer in it
+    for each in versions.with_wrapped(optimizer) if scales_loss else [optimizer]:
         if versions.api_of(each) == "optimizer_v2":
             contract.check("to_v1", each, ValueError)
 
@@ -130,7 +132,8 @@ def _bridged_from(optimizer: KerasOptimizer) -> Optional[V1Optimizer]:
     state = vars(nesting.leaves(result)[0])
     rates = driver.settings.rates
     for name, number in driver.values.exact.items():
-        for attribute in rates if name == "learning_rate" else ("_" + name,):
+        attributes = rates if name == "learning_rate" else ("_" + name,)
+        for attribute in attributes:
             state[attribute] = _current_value(optimizer, name, number, state[attribute])
     if any(state[attribute] is None for attribute in rates):
         return None
@@ -173,7 +176,7 @@ def _current_value(optimizer: KerasOptimizer, name: str, number: Any, v1_value: 
     if not is_number:
         return None
     current = _eagerly(lambda: optimizer._v1.values.current(name))
-    return None if isinstance(current, dict) else current
+    return None if isinstance(current, dict) else current  # the configuration of a schedule
 
 
 # Keras' own optimizers, and optimizers made by to_keras with options of Keras.
@@ -185,7 +188,7 @@ def _maker_from(optimizer: KerasOptimizer) -> Make:
     settings = _settings_of(optimizer)
     undecayed_pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
-        for name in inspection.missing_arguments(optimizer, settings):
+        for name in inspection.missing_arguments(optimizer, settings):  # the first is reported
             raise ValueError(
                 f"get_config of {cls.__name__} does not include its argument {name}, so the "
                 f"optimizer cannot be copied. {FACTORY % cls.__name__}"

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -30,8 +20,8 @@ from . import factories
 
 v1 = tf.compat.v1
 
-# The name of an unnamed variable, such as the product in Nadam. Keras 3 counts them in the process,
-# but names in checkpoints must not depend on what else the process has made.
+# The name of an unnamed variable, such as the product in Nadam. Keras 3 numbers all such variables
+# of a process, but names in checkpoints must not depend on what else the process has made.
 _UNNAMED = re.compile(r"variable(_\d+)?$")
 
 
@@ -69,7 +59,7 @@ class KerasOptimizerInGraph:
 
     # The variables.
 
-    @tf.autograph.experimental.do_not_convert  # fails, with a warning, if there is only a docstring
+    @tf.autograph.experimental.do_not_convert  # AutoGraph warns of methods with only a docstring
     def check_trains(self, variable: KerasVariable):
         """Raises a TypeError or ValueError if the optimizer cannot train a variable."""
         dynamic_embeddings.refuse_keras("to_v1", variable)
@@ -196,15 +186,17 @@ class KerasOptimizerInGraph:
             return step().op
 
 
-def _reading_initial_values(variables: Iterable[Variable]) -> ContextManager:
+def _reading_initial_values(variables: List[Variable]) -> ContextManager:
     """Returns a scope in which reading one of the variables of a graph gives its initial value.
 
-    A slot may start at its variable, whose initializer may run later, or in a trained graph again.
+    The initial value of a slot may be a variable's value. A Session may run the initializer of the
+    slot before that of the variable, or again after training.
     """
     scope = contextlib.ExitStack()
-    for each in variables if versions.for_a_session() else ():
-        read = {"_read_variable_op": lambda *_, each=each: tf.identity(each.initial_value)}
-        scope.enter_context(with_attributes(each, read))
+    if versions.for_a_session():
+        for each in variables:
+            read = {"_read_variable_op": lambda *_, each=each: tf.identity(each.initial_value)}
+            scope.enter_context(with_attributes(each, read))
     return scope
 
 
@@ -228,5 +220,5 @@ def _name_of(variable: Variable) -> str:
     return variable.name.split(":")[0]
 
 
-def _names_of(variables: Iterable[Variable]) -> str:
+def _names_of(variables: List[Variable]) -> str:
     return quoted(map(_name_of, variables))

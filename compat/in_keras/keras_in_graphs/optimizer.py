@@ -74,7 +74,9 @@ def to_v1(
             optimizer_or_pair._name = name
         return optimizer_or_pair
     make, default_name = optimizer_or_pair
-    return KerasInV1(make, re.sub(r"[^A-Za-z0-9_./-]", "_", default_name) if name is None else name)
+    if name is None:
+        name = re.sub(r"[^A-Za-z0-9_./-]", "_", default_name)  # valid in names of operations
+    return KerasInV1(make, name)
 
 
 class KerasInV1(v1.train.Optimizer):
@@ -83,7 +85,7 @@ class KerasInV1(v1.train.Optimizer):
     def __init__(self, make: factories.Make, name: str):
         super().__init__(use_locking=False, name=name)
         self._make = make
-        self._of_eager = None
+        self._of_eager = None  # the `KerasOptimizerInGraph` of eager execution
         # tf.train.Checkpoint's values for slots that do not exist yet: a dict from the `_unique_id`
         # of the trained variable to a list of (slot name, checkpoint position).
         self._restorations = {}
@@ -250,6 +252,7 @@ class KerasInV1(v1.train.Optimizer):
             self._handle_deferred_dependencies(graph_state.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):
             waiting = self._restorations.pop(variable._unique_id, [])
+            # The latest restore comes first: TensorFlow then ignores the earlier ones.
             for slot_name, position in sorted(waiting, key=lambda item: -item[1].restore_uid):
                 position.restore(self.get_slot(variable, slot_name))
 
