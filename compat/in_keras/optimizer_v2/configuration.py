@@ -21,24 +21,25 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
       ValueError: its `get_config` lacks an argument of the constructor, or its class is not
         registered and has the name of another class.
     """
-    cls, config = type(optimizer), dict(optimizer.get_config())
-    for name in inspection.missing_arguments(optimizer, config):
+    cls = type(optimizer)
+    config = dict(optimizer.get_config())
+    for name in inspection.missing_arguments(optimizer, config):  # the first is reported
         raise ValueError(
             f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
             "Return all arguments of the constructor from get_config."
         )
-    name, name_in_keras_2 = _registered_name(cls), versions.keras_2().utils.get_registered_name
+    name = _registered_name(cls)
     for each in versions.with_wrapped(optimizer):
         is_outer = each is optimizer
         KERAS_2.check_saves(each, config if is_outer else each.get_config())
-        own_name = name if is_outer else name_in_keras_2(type(each))
-        if _class_named(own_name, None) not in (type(each), None):
+        own_name = name if is_outer else versions.keras_2().utils.get_registered_name(type(each))
+        if _class_named(own_name, custom_objects=None) not in (type(each), None):
             raise ValueError(
                 f"{own_name} cannot be saved: another class of that name would be loaded. Register "
                 f"your class with {_REGISTER}, or give it another name."
             )
     for nested_name in _class_names(config):
-        _nested_class(nested_name, None)
+        _nested_class(nested_name, custom_objects=None)  # raises an error for an ambiguous name
     return {"class_name": name, "config": config}
 
 
@@ -62,7 +63,7 @@ def optimizer_from(
 
 
 def _restored(value: Any) -> Any:
-    """Makes arrays, tuples and functions of what Keras 3 has saved in their place."""
+    """Makes arrays, tuples and functions from the dicts that Keras 3 has saved instead of them."""
     if isinstance(value, list):
         return [_restored(each) for each in value]
     if not isinstance(value, dict):
@@ -83,11 +84,13 @@ def _class_names(config: Any) -> Iterator[str]:
 
 
 def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
-    """Returns a class registered in Keras 3, also if the name lacks its package; or None."""
-    saving, schedules = versions.keras_3().saving, versions.keras_2().optimizers.schedules
+    """Returns a class registered in Keras 3 by its name, which may lack the package; or None."""
+    saving = versions.keras_3().saving
     found = saving.get_registered_object(name, custom_objects)
-    if found is not None or hasattr(schedules, name) or _class_named(name, None) is not None:
+    if found is not None or hasattr(versions.keras_2().optimizers.schedules, name):
         return found
+    if _class_named(name, custom_objects=None) is not None:
+        return None
     known = {*saving.get_custom_objects().values(), *(custom_objects or {}).values()}
     named = [each for each in known if getattr(each, "__name__", None) == name]
     if len(named) > 1:

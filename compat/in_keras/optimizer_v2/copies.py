@@ -36,17 +36,17 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
             f"{name} scales the loss. Pass the optimizer inside it, optimizer.inner_optimizer, and "
             "let Keras 3 scale the loss: keras.optimizers.LossScaleOptimizer(to_keras(…))."
         )
-    for own_name, value in vars(optimizer).items():
-        is_container = isinstance(value, (list, tuple, dict)) and not own_name.startswith("_self_")
+    for attribute, value in vars(optimizer).items():
+        is_container = isinstance(value, (list, tuple, dict)) and not attribute.startswith("_self_")
         if is_container and any(map(_is_optimizer_v2, tf.nest.flatten(value))):
             raise ValueError(
-                f"{name} has optimizers in the container {own_name}. In Keras 3, each optimizer "
+                f"{name} has optimizers in the container {attribute}. In Keras 3, each optimizer "
                 "that it wraps must be an attribute of its own."
             )
-    for own_name, variable in optimizer._trackable_children().items():
-        if own_name not in (*optimizer._hyper, "iter") and isinstance(variable, tf.Variable):
+    for child_name, child in optimizer._trackable_children().items():
+        if child_name not in (*optimizer._hyper, "iter") and isinstance(child, tf.Variable):
             raise ValueError(
-                f"{name} creates the variable {own_name!r} in its constructor, which no file of "
+                f"{name} creates the variable {child_name!r} in its constructor, which no file of "
                 "Keras 3 would contain. Create it in _create_slots."
             )
     contract.check("Keras 3", optimizer, TypeError)
@@ -94,10 +94,10 @@ def copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
     )
     made = object.__new__(type(optimizer))
     vars(made).update(state)
-    wrapped = {id(value): name for name, value in vars(optimizer).items()}
+    attribute_of = {id(value): name for name, value in vars(optimizer).items()}
     for name, child in optimizer._trackable_children().items():
         if _is_optimizer_v2(child):
-            made._track_trackable(state[wrapped[id(child)]], name)
+            made._track_trackable(state[attribute_of[id(child)]], name)
     return made
 
 

@@ -30,9 +30,9 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     """A Keras 3 optimizer that updates variables by a copy of an OptimizerV2.
 
     `legacy_opt.compat.to_keras` makes such optimizers. The methods of the OptimizerV2 compute the
-    updates, so variables and slots are equal to those in Keras 2 bit for bit. All of its variables
-    belong to Keras 3, which saves them. Its hyperparameters can be set:
-    ``optimizer.momentum = 0.5``.
+    updates, so variables and slots are equal to those in Keras 2 bit for bit. All variables of the
+    OptimizerV2 belong to Keras 3, which saves them. The hyperparameters of the OptimizerV2 can be
+    set: ``optimizer.momentum = 0.5``.
 
     Args:
       optimizer: an OptimizerV2 that has not trained.
@@ -53,12 +53,12 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         names = set(inner._hyper)
         others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
-        check_names(keras_arguments, names, names, type(inner).__name__)
+        check_names(keras_arguments, names=names, set_names=names, owner=type(inner).__name__)
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
             _clips=any(keras_arguments.get(name) is not None for name in CLIPPING),
-            _rate_of_step=None,  # what Keras reads in a training step
+            _rate_of_step=None,  # the learning rate that Keras reads in a training step
         )
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
@@ -67,7 +67,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         )
         vars(self).update(_inner=inner, _untrained=copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
-        # Now, so that the order of the variables, by which .h5 files are read, is always the same.
+        # Create these variables before all slots: files in .h5 depend on the order of variables.
         with self._creating():
             for each in versions.with_wrapped(inner):
                 each._create_hypers()
@@ -116,7 +116,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             for name, value in inner._hyper.items():
                 is_rate = name == "learning_rate" and not depth
                 full_name = name if is_rate else f"hyper_{prefix}{name}"
-                if isinstance(value, tf.Variable):  # it may be a variable of the user
+                if isinstance(value, tf.Variable):  # `made` lacks it if the user has made it
                     self._saved.add(full_name, made.pop(id(value), value))
             for number, target in enumerate(targets):
                 slots = inner._slots.get(versions.slot_key(target), {})
@@ -145,7 +145,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """
         scope = contextlib.ExitStack()
         for variable in self._trainable_variables:
-            target, path = versions.tf_variable(variable), getattr(variable, "path", None)
+            target = versions.tf_variable(variable)
+            path = getattr(variable, "path", None)
             changed: Dict[str, Any] = {} if path is None else {"_handle_name": f"{path}:0"}
             if target.constraint is not None:
                 changed["_constraint"] = None  # Keras 3 applies it after the update
@@ -174,14 +175,16 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     ):
         del learning_rate  # the OptimizerV2 has it
         pairs = [
-            (of_dtype(*pair), versions.tf_variable(pair[1]))
-            for pair in zip(grads, trainable_variables)
+            (of_dtype(grad, target), versions.tf_variable(target))
+            for grad, target in zip(grads, trainable_variables)
         ]
-        # The OptimizerV2 adds 1 to `_iterations`, or nothing if it skips the update, and Keras 3
-        # adds 1 afterwards. If Keras 3 accumulates gradients, `_iterations` counts batches, and
-        # `iterations` counts updates.
-        variable, batches = versions.tf_variable(self._iterations), self.gradient_accumulation_steps
-        before, updates = variable.read_value(), tf.convert_to_tensor(self.iterations)
+        # The OptimizerV2 adds 1 to `_iterations`, or nothing if it skips the update. Afterwards
+        # Keras 3 adds 1, so subtract 1 here. If Keras 3 accumulates gradients, `_iterations` counts
+        # batches, and `iterations` counts updates.
+        variable = versions.tf_variable(self._iterations)
+        batches = self.gradient_accumulation_steps
+        before = variable.read_value()
+        updates = tf.convert_to_tensor(self.iterations)
         if batches:
             variable.assign(updates)
         with self._named_by_paths(), tf.variable_creator_scope(self._refuse_variable):
@@ -229,12 +232,15 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         inner, base = self._inner, versions.optimizer_v2()
         if name in inner._hyper or name in vars(inner):
             return True
-        return not (name.startswith("_") or hasattr(base, name)) and hasattr(type(inner), name)
+        is_public = not name.startswith("_")
+        return is_public and hasattr(type(inner), name) and not hasattr(base, name)
 
     def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
         if self._inner is None:  # Keras' own constructor, or get_config
             return None
-        is_of_inner = not self._clips if name in CLIPPING else self._is_of_inner(name)
+        is_of_inner = self._is_of_inner(name)
+        if name in CLIPPING:  # Keras reads its own limits only if it clips
+            is_of_inner = not self._clips
         return functools.partial(getattr, self._inner) if is_of_inner else None
 
     def _set_plain(self, name: str, value: Any):
@@ -297,10 +303,10 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     def new_optimizer_v2(self) -> KerasOptimizer:
         """Returns a new OptimizerV2 with the current hyperparameters, without state."""
         made = copy_without_variables(self._untrained)
-        own = {id(each.value) for each in self._created}
+        created = {id(each.value) for each in self._created}
         pairs = zip(versions.with_wrapped(made), versions.with_wrapped(self._inner))
         for copy, inner in pairs:
-            copy._hyper.update(as_numbers(inner._hyper, lambda each: id(each) in own))
+            copy._hyper.update(as_numbers(inner._hyper, lambda each: id(each) in created))
         return made
 
     def get_config(self) -> Dict[str, Any]:
@@ -329,7 +335,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
 
 def _no_rate() -> Tensor:
-    """The learning rate for Keras 3, which only passes it to update methods that do not use it."""
+    """Returns a learning rate for Keras 3, which only passes it to methods that do not use it."""
     return tf.constant(0.0)
 
 
