@@ -107,7 +107,8 @@ class KerasAdapter:
             rate = optimizer._v1.values.current("learning_rate")
         elif not isinstance(rate, numbers.Real):
             rate = versions.value_of(rate)
-        number, single = float(rate), np.float32(rate)
+        number = float(rate)
+        single = np.float32(rate)
         # If the number is a float32, return the shortest decimal number that rounds to it.
         return float(str(single)) if single == number else number
 
@@ -240,7 +241,7 @@ AWAITS = (
     "A checkpoint was restored into this optimizer, but the state is loaded only when the "
     "optimizer's variables are known. Pass the variables: variables=model.trainable_variables."
 )
-FACTORY = "Pass a factory: to_v1(lambda: %s(…))."  # with the name of the class
+FACTORY = "Pass a factory: to_v1(lambda: %s(…))."  # %s is the name of the class
 
 
 def with_inner(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:

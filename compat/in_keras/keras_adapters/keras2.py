@@ -23,6 +23,7 @@ from .base import (
     with_inner,
 )
 
+# The packages whose optimizers return an operation from apply_gradients in a graph.
 _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
 
@@ -75,7 +76,7 @@ class Keras2Adapter(KerasAdapter):
 
     def check_saves(self, optimizer: KerasOptimizer, config: Dict[str, Any]):
         """Raises a ValueError if a configuration lacks an argument that all optimizers take."""
-        for name in sorted(set(self.base_arguments(optimizer)) - set(config)):
+        for name in sorted(set(self.base_arguments(optimizer)) - set(config)):  # reports the first
             raise ValueError(
                 f"{type(optimizer).__name__} cannot be saved: its get_config does not include "
                 f"{name}. Save weights and state without the settings: tf.train.Checkpoint, "
@@ -107,7 +108,7 @@ class Keras2Adapter(KerasAdapter):
         self, plain: KerasOptimizer, variables: Optional[KerasVariables]
     ) -> KerasVariables:
         is_awaited = any(plain._deferred_slot_restorations.values())
-        if not plain._slots and not is_awaited and not variables:
+        if not (plain._slots or is_awaited or variables):
             return []
         if variables is None:
             raise ValueError(
@@ -132,7 +133,7 @@ class Keras2Adapter(KerasAdapter):
                 "gradient_transformers": getattr(each, "gradient_transformers", None),
                 "gradient_aggregator": versions.own_aggregator(each),
             }
-            for name in filter(functions.get, functions):
+            for name in [name for name, value in functions.items() if value]:  # reports the first
                 cls = type(each).__name__
                 raise ValueError(
                     f"{cls} has {name}, which its get_config does not include. {FACTORY % cls}"

@@ -69,9 +69,8 @@ class Keras3Adapter(KerasAdapter):
         self, plain: KerasOptimizer, variables: KerasVariables, names: Sequence[str]
     ) -> Dict[str, KerasVariables]:
         # The order of slots depends on the version of Keras, so find them by their names:
-        # "<variable>_<slot>" or "<slot>". Before the slots, `plain.variables` has the variables
-        # that all optimizers may have: iterations, learning rate, moving averages, accumulated
-        # gradients.
+        # "<variable>_<slot>" or "<slot>". In `plain.variables`, variables that any optimizer may
+        # have come first: iterations, learning rate, moving averages and accumulated gradients.
         skipped = 1 + versions.is_keras_3_variable(plain._learning_rate)
         skipped += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
         others = plain.variables[skipped:]
@@ -126,10 +125,11 @@ class Keras3Adapter(KerasAdapter):
             )
 
     def scaling_arguments(self, optimizer: KerasOptimizer) -> Optional[Dict[str, Any]]:
+        if not hasattr(optimizer, "inner_optimizer"):
+            return None
         # `get_config` of the inner optimizer does not include the exclusions from weight decay.
         names = ("name", "initial_scale", "dynamic_growth_steps")
-        is_scaling = hasattr(optimizer, "inner_optimizer")
-        return {name: getattr(optimizer, name) for name in names} if is_scaling else None
+        return {name: getattr(optimizer, name) for name in names}
 
     def raw_hyperparameters(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         rate = optimizer._learning_rate
