@@ -38,8 +38,8 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
         result["by_updates"] = True
     rates = driver.settings.rates
     if rates:
-        rate = result["learning_rate"] = current["learning_rate"]
-        if not isinstance(rate, numbers.Real):
+        result["learning_rate"] = current["learning_rate"]
+        if not isinstance(current["learning_rate"], numbers.Real):
             current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
         for attribute in rates:
             current.setdefault(attribute.lstrip("_"), current["learning_rate"])
@@ -51,10 +51,10 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
 
     def configuration_of(optimizer: V1Optimizer) -> Configuration:
         inputs = optimizer._step_inputs
-        arguments = current if optimizer is driver.leaf else _rate_arguments(optimizer)
+        overrides = current if optimizer is driver.leaf else _rate_arguments(optimizer)
         skip = (inputs.step or inspection.STEP_ATTRIBUTE,)
         cls = owned_state.original_class(optimizer)
-        return serialization.to_config(optimizer, cls, arguments, skip, configuration_of)
+        return serialization.to_config(optimizer, cls, overrides, skip, configuration_of)
 
     result["optimizer"] = configuration_of(driver.optimizer)
     return result
@@ -93,5 +93,5 @@ def with_objects(
     result = dict(configuration, optimizer=optimizer)
     rates = result.get("learning_rates")
     if rates:
-        result["learning_rates"] = [saved and schedule_from(saved, known) for saved in rates]
+        result["learning_rates"] = [schedule_from(each, known) if each else None for each in rates]
     return result

@@ -111,16 +111,17 @@ class V1Driver:
         inputs = [each._step_inputs for each in self._nested]
         if any(each.depends_on_step for each in inputs):
             return True
-        return hasattr(self.global_step, "assign_add") and any(
-            each.graph_tensors or (each.rates and not each.by_keras) for each in inputs
-        )
+        if not hasattr(self.global_step, "assign_add"):
+            return False
+        # A tensor of the graph may be computed from this variable.
+        return any(each.graph_tensors or (each.rates and not each.by_keras) for each in inputs)
 
     @property
     def updates_together(self) -> bool:
         """Whether native kernels may update variables of this training step in groups.
 
-        Otherwise they wait for the calls of `run_dense` and `run_sparse`, which set the learning
-        rate in other dtypes, and replace updates.
+        Otherwise the kernels wait for calls of `run_dense` and `run_sparse`. These methods cast the
+        learning rate to dtypes other than float32, and if `fused` is False, replace updates.
         """
         if self._step is None or not self.uses_fused_kernels:
             return False
@@ -143,11 +144,11 @@ class V1Driver:
             refusals.check_one_replica(self.optimizer)
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
         inputs = self._with_step_inputs(_RunningStep(pairs, rate, hyperparameters, update_ops=[]))
-        announced = contextlib.ExitStack()
+        applying = contextlib.ExitStack()
         if hasattr(self.optimizer, "applying") and not delegates:
-            # `RuleOptimizer._prepare` then passes all pairs to `prepare_step`.
-            announced = self.optimizer.applying(pairs)
-        with alone(self.optimizer), inputs, announced, only_owned:
+            # In this scope, `RuleOptimizer._prepare` passes all pairs to `prepare_step`.
+            applying = self.optimizer.applying(pairs)
+        with alone(self.optimizer), inputs, applying, only_owned:
             if not delegates:
                 self.prepare(self.optimizer, self.optimizer)
                 self._step.update_ops.clear()
@@ -159,12 +160,13 @@ class V1Driver:
     ):
         """Calls the v1 optimizer's apply_gradients, and increments `global_step`.
 
-        If the argument of `to_keras` is None, the v1 optimizer gets None, too.
+        If the argument `global_step` of `to_keras` is None, the v1 optimizer gets None, too.
         """
-        # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
-        is_leaf = self.leaf is self.optimizer
-        with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
-            step = None if self.global_step is None else global_step
+        step = None if self.global_step is None else global_step
+        scope = contextlib.ExitStack()
+        if self.leaf is self.optimizer:  # for a leaf in a wrapper, `NestedStateInKeras` does this
+            scope = self.with_hyperparameters()
+        with scope:
             done = owned_state.apply_and_count(self.optimizer, self.optimizer, pairs, step, name)
         if step is not None:
             return done
@@ -175,7 +177,7 @@ class V1Driver:
         """Calls `_prepare` of an optimizer; see `owned_state.apply_and_count` for the arguments."""
         with self.with_hyperparameters():
             bound._prepare()
-        if versions.for_a_session():  # it may have read a step of the graph
+        if versions.for_a_session():  # `_prepare` may have read a step of the graph
             schedules.checked(dict(vars(optimizer)), self._check_follows)
 
     def update_dense(self, grad: Tensor, variable: Variable):
@@ -229,11 +231,12 @@ class V1Driver:
         """Calls `_finish` of the v1 optimizer after all updates of a training step."""
         # In the cross-replica context, `_finish` runs once for all replicas. If Keras has not
         # merged the replicas, each replica calls `_finish` separately.
-        extended, update_ops = distribution.extended, self._step.update_ops
+        arguments = (self.optimizer, self._step.update_ops)
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
-            devices, arguments = extended.non_slot_devices(variables), (self.optimizer, update_ops)
+            extended = distribution.extended
+            devices = extended.non_slot_devices(variables)
             return extended.update_non_slot(devices, _finish, args=arguments, group=False)
-        return _finish(self.optimizer, update_ops)
+        return _finish(*arguments)
 
     def _check_follows(self, tensor: Tensor):
         if isinstance(self.global_step, str):
@@ -245,8 +248,8 @@ class V1Driver:
     def create_slots(self, variables: List[Variable], are_new: bool):
         """Creates missing slots of variables, and missing shared (non-slot) variables.
 
-        If `are_new`, a slot is missing, and the current hyperparameters are set first, because the
-        slots' initial values may depend on them.
+        `are_new` says whether a slot is missing. If so, the current hyperparameters are set first,
+        because the slots' initial values may depend on them.
         """
         for each in variables:
             dynamic_embeddings.refuse_keras("to_keras", each)
@@ -349,25 +352,26 @@ class V1Driver:
     @contextlib.contextmanager
     def _found_by_tensorflow(self, step: Union[Variable, Tensor]):
         """Lets `tf.compat.v1.train.get_global_step` find the step within this scope."""
-        if not isinstance(self.global_step, str):  # then the graph's global step is right
+        if not isinstance(self.global_step, str):  # TensorFlow finds the graph's global step itself
             yield
             return
-        of_graph, held = None, []
+        step_of_graph = None
+        attributes_before = []
         if self.settings.step_dtype.is_integer:
             step = _of_dtype(step, self.settings.step_dtype)
         if versions.for_a_session():
-            of_graph = find_global_step()
-            step = step if of_graph is None else tf.identity(step)
+            step_of_graph = find_global_step()
+            step = step if step_of_graph is None else tf.identity(step)
         elif not hasattr(step, "assign"):
-            held = [dict(vars(each)) for each in self._nested]
+            attributes_before = [dict(vars(each)) for each in self._nested]
         with found_as_global_step(step):
             yield
-        for each, earlier in zip(self._nested, held):
-            holding = [name for name, value in vars(each).items() if value is step]
-            restore(vars(each), earlier, holding)  # a later step must find its own tensor
-        if of_graph is not None and step.consumers():
+        for each, earlier in zip(self._nested, attributes_before):
+            names = [name for name, value in vars(each).items() if value is step]
+            restore(vars(each), earlier, names)  # a later step must find its own tensor
+        if step_of_graph is not None and step.consumers():  # an update uses the step
             with tf.init_scope():
-                self._check_follows(tf.convert_to_tensor(of_graph))
+                self._check_follows(tf.convert_to_tensor(step_of_graph))
 
 
 def _of_dtype(step: Union[Variable, Tensor], dtype: DType) -> Union[Variable, Tensor]:

@@ -44,8 +44,8 @@ class HyperparameterValues:
     def set(self, name: str, value: Any):
         """Sets a hyperparameter to a number that is not rounded to float32 yet."""
         self.exact[name] = value
-        rates = self._settings.rates
-        for attribute in rates if name == "learning_rate" else ("_" + name,):
+        attributes = self._settings.rates if name == "learning_rate" else ("_" + name,)
+        for attribute in attributes:
             vars(self._leaf)[attribute] = value
 
     def set_rate(self, given: Rate, rate: Rate):
@@ -66,7 +66,7 @@ class HyperparameterValues:
     def check_settable(self, name: str):
         """Raises an AttributeError for an attribute that would have no effect if it were set.
 
-        The v1 optimizer does not read it in each step, or has it under another name.
+        The v1 optimizer does not read such an attribute in each step, or names it differently.
         """
         for known in self.exact:
             is_alike = name.replace("_", "") == known.replace("_", "") and name != known
@@ -83,7 +83,8 @@ class HyperparameterValues:
                 f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
                 "the learning rate of one of them a tf.Variable, and assign to this variable."
             )
-        if argument_checks.is_function(vars(self._leaf or self).get("_" + name)):
+        attributes = {} if self._leaf is None else vars(self._leaf)
+        if argument_checks.is_function(attributes.get("_" + name)):
             raise AttributeError(
                 f"{name} was given as a function, which is called in each step, and cannot be "
                 "replaced. Pass a number to the constructor if it is to be set while training."

@@ -23,8 +23,8 @@ class StepsDone(NamedTuple):
 
     Attributes:
       variable: the `tf.Variable` that counts the steps.
-      now: the same variable, or an integer tensor of the current graph, if the variable has a
-        component for each replica, or counts something else.
+      now: the same variable. If this has a component for each replica, or counts something else,
+        an integer tensor of the current graph.
     """
 
     variable: Variable
@@ -59,7 +59,7 @@ class StateOwner:
     ) -> Variable:
         """Returns a shared variable; creates or restores the variable if it is missing.
 
-        `key` identifies the v1 optimizer to which the variable belongs, and which calls it `name`.
+        `key` identifies the v1 optimizer to which the variable belongs; `name` is the name there.
         """
         name = key.shared(name)
         if name not in self.non_slots:

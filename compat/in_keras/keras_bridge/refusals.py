@@ -105,7 +105,7 @@ def sparse_updates_explained(optimizer: V1Optimizer):
     """
     name = type(optimizer).__name__
     graph = tf.compat.v1.get_default_graph() if versions.compiling_with_xla() else None
-    before = set(graph.get_operations()) if graph else ()
+    before = () if graph is None else set(graph.get_operations())
     try:
         yield
     except NotImplementedError as error:
@@ -115,7 +115,9 @@ def sparse_updates_explained(optimizer: V1Optimizer):
             f"{name} cannot apply sparse gradients (embeddings): it does not define "
             "_resource_apply_sparse(self, grad, handle, indices)."
         ) from error
-    for op in [each for each in graph.get_operations() if each not in before] if graph else ():
+    if graph is None:
+        return
+    for op in [each for each in graph.get_operations() if each not in before]:
         if op.type == "Unique" and not versions.xla_compiles_unique():
             raise ValueError(
                 f"The XLA of TensorFlow {versions.tensorflow_version()} cannot sum the "

@@ -20,10 +20,10 @@ from legacy_opt.core.variable_access import Rows
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.optimizers.stock_rules import StockRule
 
-v1 = tf.compat.v1.train
+train = tf.compat.v1.train
 _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
 # The sparse updates of these optimizers do not call ResourceSparseApply… kernels.
-_WITHOUT_FUSED_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
+_WITHOUT_FUSED_KERNELS = (train.AdamOptimizer, train.GradientDescentOptimizer)
 
 
 def rule_for(optimizer_class: Type[V1Optimizer]) -> Optional[StockRule]:
@@ -52,8 +52,10 @@ def apply_sparse(
       An operation; None when executing eagerly.
     """
     rows = Rows(indices)
-    decays = isinstance(optimizer, DecoupledWeightDecayExtension)
-    with optimizer.decayed(grad, variable, rows) if decays else contextlib.ExitStack():
+    decaying = contextlib.ExitStack()
+    if isinstance(optimizer, DecoupledWeightDecayExtension):
+        decaying = optimizer.decayed(grad, variable, rows)
+    with decaying:
         slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
         slots = {name: slot for name, slot in slots.items() if slot is not None}
         read = SimpleNamespace(**{name: rows.read(slot) for name, slot in slots.items()})

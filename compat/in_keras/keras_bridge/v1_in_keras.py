@@ -19,14 +19,14 @@ from .refusals import check_global_step, check_has_weight_decay
 class V1InKeras(StateOwner):
     """Mixin for a Keras optimizer that updates variables by a copy of a v1 optimizer.
 
-    `legacy_opt.compat.to_keras` describes the arguments of the constructor, and `Options` those
+    For the constructor's arguments see `legacy_opt.compat.to_keras`, and `Options` for arguments
     that only `from_config` passes. The class after this one must be a Keras optimizer. Subclasses
     define `_init_keras`, which checks arguments and calls Keras' own constructor, and
-    `_add_hyperparameters`, which adds those of the v1 optimizer to Keras'.
+    `_add_hyperparameters`, which adds the v1 optimizer's hyperparameters to those of Keras.
     """
 
     _adapter: KerasAdapter
-    _v1: V1Driver = None  # pyright: ignore[reportAssignmentType]  # while Keras' constructor runs
+    _v1: V1Driver = None  # pyright: ignore[reportAssignmentType]  # None in Keras' constructor
     _takes_ref_step = False  # whether Keras can increment a ref variable
 
     def __init__(
@@ -37,10 +37,11 @@ class V1InKeras(StateOwner):
         **arguments: Any,
     ):
         check_global_step(global_step, self._takes_ref_step)
-        own = {key: arguments.pop(key) for key in Options._fields if key in arguments}
-        settings = study(optimizer, self, self._adapter.keras, Options(**own))
+        options = {key: arguments.pop(key) for key in Options._fields if key in arguments}
+        settings = study(optimizer, self, self._adapter.keras, Options(**options))
         self._init_keras(optimizer, name, global_step, settings, arguments)
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
+        driver = V1Driver(optimizer, settings, self, global_step)
+        vars(self)["_v1"] = driver  # Keras would track an assignment
         self._add_hyperparameters()
 
     def __repr__(self):
@@ -65,12 +66,13 @@ class V1InKeras(StateOwner):
     def _decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
 
-        Raises an error if the optimizer has none, or for an empty list. None restricts nothing.
+        Raises an error without decoupled weight decay or for an empty list. None restricts nothing.
         """
         if decay_var_list is None:
             return contextlib.ExitStack()
         v1_optimizer = self._v1.optimizer
         check_has_weight_decay(v1_optimizer)
+        # `decaying_only` raises an error for other types.
         if isinstance(decay_var_list, (list, tuple, set, frozenset)):
             decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
         return v1_optimizer.decaying_only(decay_var_list)

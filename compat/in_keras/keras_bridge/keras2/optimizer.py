@@ -197,8 +197,8 @@ class BridgedOptimizer(Keras2State):
                     for name in self._v1.values.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)
-                            number = functools.partial(dict.get, self._v1.values.exact, name)
-                            self._hyper[name] = number
+                            read = functools.partial(dict.get, self._v1.values.exact, name)
+                            self._hyper[name] = read
         super()._create_hypers()
 
     def __setattr__(self, name: str, value: Any):
@@ -206,10 +206,11 @@ class BridgedOptimizer(Keras2State):
             super().__setattr__(name, value)
             return
         if name == "iterations" and value is self._v1.global_step:
-            return  # as TensorFlow's Estimators set it
+            return  # an Estimator sets the variable that is `iterations` already
         if name not in vars(self).get("_hyper", ()):
             self._v1.values.check_settable(name)
-        if name not in ("learning_rate", "lr") or not self._v1.settings.rates:
+        is_rate = name in ("learning_rate", "lr") and self._v1.settings.rates
+        if not is_rate:
             super().__setattr__(name, value)
             return
         rate = schedules.for_keras(value, self, self._adapter.keras)
@@ -218,8 +219,9 @@ class BridgedOptimizer(Keras2State):
 
     def present_value(self, name: str):
         value = self._serialize_hyperparameter(name)
-        is_result = tf.is_tensor(value)  # of a learning rate function
-        return self._adapter.keras.backend.get_value(value) if is_result else value
+        if tf.is_tensor(value):  # the result of a learning rate function
+            return self._adapter.keras.backend.get_value(value)
+        return value
 
     # Configuration.
 

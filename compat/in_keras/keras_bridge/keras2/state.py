@@ -69,7 +69,8 @@ class Keras2State(V1InKeras, Base):
         """
         shared = sorted(self.non_slots, key=lambda name: self._number_of_maker[name])
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
-        for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
+        others = [key for key in self._slots if key not in self._slot_order]
+        for key in [*self._slot_order, *others]:
             ordered.extend(self._slots.get(key, {}).values())
         position = {id(weight): number for number, weight in enumerate(ordered)}
         self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
@@ -77,8 +78,8 @@ class Keras2State(V1InKeras, Base):
     def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         if slot_name not in self._slot_names:
             self._slot_names.append(slot_name)
-        has_its_shape = new.shape.as_list() == variable.shape.as_list()
-        if new.dtype != variable.dtype.base_dtype or not has_its_shape:
+        has_equal_shape = new.shape.as_list() == variable.shape.as_list()
+        if new.dtype != variable.dtype.base_dtype or not has_equal_shape:
             self._slots_unlike_variables.add(slot_name)
         slots = self._slots.setdefault(versions.slot_key(variable), {})
         if slot_name not in slots:
@@ -121,7 +122,8 @@ class Keras2State(V1InKeras, Base):
 
     def steps_done(self) -> StepsDone:
         steps = self.iterations
-        return StepsDone(steps, steps.read_value() if tf.distribute.has_strategy() else steps)
+        now = steps.read_value() if tf.distribute.has_strategy() else steps
+        return StepsDone(variable=steps, now=now)
 
     def variable_key(self, variable: KerasVariable) -> Hashable:
         return versions.slot_key(variable)
@@ -143,7 +145,7 @@ class Keras2State(V1InKeras, Base):
         return known
 
     def awaits_state(self) -> bool:
-        # Callers use this before the first training step, so existing slots are from a checkpoint.
+        # This is called only before the first training step, so any slots are from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager

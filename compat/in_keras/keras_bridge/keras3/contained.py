@@ -15,7 +15,7 @@ from .gradients import Gradients, as_gradient, clipped
 _EXCLUDED = "exclude_from_weight_decay"
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 EMA = ("ema_momentum", "ema_overwrite_frequency")
-# Options of Keras that may be names of hyperparameters, because Keras does not read them then.
+# Options of Keras whose names hyperparameters may have: Keras then does not read the options.
 SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *EMA)
 
 
@@ -27,7 +27,8 @@ class ContainsOptimizer:
     """
 
     contained: Any
-    _undecayed: Any = {"names": None, "numbers": [], "of": 0}  # see `get_config`
+    # What is excluded from weight decay: a pattern of names, and numbers of variables out of "of".
+    _undecayed: Any = {"names": None, "numbers": [], "of": 0}
 
     @property
     def has_trained(self) -> bool:
@@ -78,7 +79,8 @@ class ContainsOptimizer:
             vars(self)["_exclude_from_weight_decay"] = keys
 
     def get_config(self) -> Dict[str, Any]:
-        excluded, config = dict(self._undecayed), super().get_config()
+        excluded = dict(self._undecayed)
+        config = super().get_config()
         pattern = vars(self).get("_exclude_from_weight_decay_pattern")
         keys = vars(self).get("_exclude_from_weight_decay")
         if keys and not self.has_trained:
@@ -89,9 +91,11 @@ class ContainsOptimizer:
         if keys is not None:
             trained = [self._var_key(each) for each in self._trainable_variables]
             numbers = [number for number, key in enumerate(trained) if key in keys]
-            excluded.update(names=pattern and pattern.pattern, numbers=numbers, of=len(trained))
-        is_empty = not (excluded["names"] or excluded["numbers"])
-        return config if is_empty else dict(config, **{_EXCLUDED: excluded})
+            names = None if pattern is None else pattern.pattern
+            excluded.update(names=names, numbers=numbers, of=len(trained))
+        if excluded["names"] or excluded["numbers"]:
+            return dict(config, **{_EXCLUDED: excluded})
+        return config
 
     @classmethod
     def from_config(
@@ -107,7 +111,7 @@ class ContainsOptimizer:
         return optimizer
 
     def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
-        """Returns what reads an option of Keras that the contained optimizer has, too; or None."""
+        """Returns a function that reads the contained optimizer's option; None if it has none."""
         raise NotImplementedError
 
     def _check_stateful(self):
@@ -121,11 +125,11 @@ class ContainsOptimizer:
     def _prepared(
         self, grads: Iterable[Any], trainable_variables: Optional[Iterable[KerasVariable]]
     ) -> Tuple[Gradients, Optional[List[KerasVariable]]]:
-        """Returns the arguments of `apply` as lists; builds the optimizer if its file was .h5."""
+        """Returns the arguments of `apply` as lists; builds again after Keras' call `build([])`."""
         self._check_stateful()
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # for a model from .h5, Keras has called `build([])`
+            self.build(variables)  # Keras calls `build([])` when it loads a model from .h5
         return [as_gradient(grad) for grad in grads], variables
 
     def _clip_gradients(self, grads: Gradients) -> Gradients:
@@ -134,7 +138,8 @@ class ContainsOptimizer:
 
 def _shared(name: str) -> property:
     def get(self: ContainsOptimizer) -> Any:
-        return (self._reader(name) or vars(self).get)(name)
+        read = self._reader(name) or vars(self).get
+        return read(name)
 
     def set_(self: Any, value: Any):
         if self._reader(name):

@@ -33,7 +33,7 @@ class Keras3Hyperparameters(dict):
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
         for name in self._values.other_names():
-            if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:
+            if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:  # an attribute of Keras
                 del self._values.exact[name]
             else:
                 self[name] = add_number(optimizer, name, self._values.exact[name])
@@ -80,14 +80,14 @@ class Keras3Hyperparameters(dict):
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
             # Use only the tensor's current value, as Keras' own optimizers do.
             self._assign_rate(rate)
-            self._values.exact["learning_rate"] = None
+            self._values.exact["learning_rate"] = None  # only the rounded number is known
             return
         given, rate = rate, schedules.for_keras(rate, optimizer, keras)
         if isinstance(rate, (numbers.Real, np.generic)):
             self._assign_rate(rate)
         else:
-            rate_of_keras = keras.optimizers.Optimizer.learning_rate
-            rate_of_keras.fset(optimizer, as_keras_takes_it(rate))
+            property_of_keras = keras.optimizers.Optimizer.learning_rate
+            property_of_keras.fset(optimizer, as_keras_takes_it(rate))
         self._values.set_rate(given, rate)
 
     def _assign_rate(self, value: Rate):

@@ -36,7 +36,7 @@ from .gradients import Gradients, of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
-_ONLY_OF_KERAS = {"_hyper": {}}  # attributes for code of Keras, which must read Keras' options
+_ONLY_OF_KERAS = {"_hyper": {}}  # set while Keras' code runs that must read Keras' options
 _OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
 _APPLY = (
     "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
@@ -65,8 +65,8 @@ class BridgedOptimizer(Keras3State):
     ):
         check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
-        name_of_v1 = type(optimizer).__name__
-        check_names(keras_arguments, settings.own_names, settings.numbers, name_of_v1)
+        owner = type(optimizer).__name__
+        check_names(keras_arguments, settings.own_names, set_names=settings.numbers, owner=owner)
         rate = settings.numbers.get("learning_rate", 0.0)
         with _counting_in(global_step):
             self._init_state(
@@ -105,7 +105,7 @@ class BridgedOptimizer(Keras3State):
         grads, variables = self._prepared(grads, trainable_variables)
         with alone(self._v1.optimizer), with_attributes(self, {"_is_updating": True}):
             if versions.for_a_session():
-                return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
+                return self._apply_in_graph(grads, variables)  # the call waits for its inputs
             with writes_after(grads):
                 return super().apply(grads, variables)
 
@@ -145,10 +145,10 @@ class BridgedOptimizer(Keras3State):
             super(BridgedOptimizer, self).apply(grads, variables)
             return tf.convert_to_tensor(self._iterations)
 
-        # In a function, what is read outside may still be read while the function updates it.
+        # An input may be read from a variable that the function updates: first read all inputs.
         traced = step.get_concrete_function()
-        given = [tf.identity(x) for x in traced.captured_inputs if x.dtype != tf.resource]
-        with tf.control_dependencies(given):
+        inputs = [tf.identity(x) for x in traced.captured_inputs if x.dtype != tf.resource]
+        with tf.control_dependencies(inputs):
             return traced().op
 
     def _clip_gradients(self, grads: Gradients) -> Gradients:
@@ -158,8 +158,8 @@ class BridgedOptimizer(Keras3State):
     def _backend_update_step(
         self, grads: Gradients, trainable_variables: List[KerasVariable], learning_rate: Any
     ):
-        cast = [of_dtype(*pair) for pair in zip(grads, trainable_variables)]
-        super()._backend_update_step(cast, trainable_variables, learning_rate)
+        grads = [of_dtype(*pair) for pair in zip(grads, trainable_variables)]
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _distributed_tf_update_step(
         self, distribution: tf.distribute.Strategy, grads_and_vars: GradsAndVars, learning_rate: Any
@@ -222,7 +222,8 @@ class BridgedOptimizer(Keras3State):
     @property
     def learning_rate(self):
         """The current learning rate; it can be set to a number, schedule or function."""
-        if not (self._is_updating or self._v1 is None or self._v1.settings.rates):
+        has_rate = self._v1 is None or self._v1.settings.rates
+        if not (has_rate or self._is_updating):  # in an update, Keras reads even an unused rate
             raise AttributeError  # `__getattr__` gives the reason
         return self._get_current_learning_rate()
 
@@ -231,7 +232,8 @@ class BridgedOptimizer(Keras3State):
         self._hyper.set_rate(rate)
 
     def _get_current_learning_rate(self):
-        rate, is_schedule = self._learning_rate, self._adapter.is_schedule(self._learning_rate)
+        rate = self._learning_rate
+        is_schedule = self._adapter.is_schedule(rate)
         if self._v1 is not None and self._v1.values.counts_updates and is_schedule:
             return rate(self.iterations)
         if versions.for_a_session() and argument_checks.is_function(rate) and not is_schedule:
@@ -330,13 +332,17 @@ def check_names(
 ):
     """Raises a ValueError for options of Keras that are arguments of the inner optimizer, too.
 
-    Those in `set_names` are its hyperparameters, which can be set while training.
+    `names` are the arguments of the inner optimizer, and `owner` is the name of its class. The
+    arguments in `set_names` are hyperparameters, which can be set while training.
     """
     given = {name for name, value in keras_arguments.items() if value is not None}
     taken = {"weight_decay", *CLIPPING} & given & set(names)
-    read = {"use_ema", "loss_scale_factor", "gradient_accumulation_steps"}
-    taken |= (read | set(EMA if keras_arguments.get("use_ema") else ())) & set(set_names)
-    for name in sorted(taken):
+    # Keras reads these options in any case, and would read the hyperparameters instead.
+    always_read = {"use_ema", "loss_scale_factor", "gradient_accumulation_steps"}
+    if keras_arguments.get("use_ema"):
+        always_read.update(EMA)
+    taken |= always_read & set(set_names)
+    for name in sorted(taken):  # reports the first
         raise ValueError(
             f"{name}={keras_arguments.get(name)!r}: Keras would apply it besides {owner}, which "
             f"has an argument of the same name. Pass the value to {owner} instead, or rename its "

@@ -62,9 +62,10 @@ class SavedVariables:
         variables = dict(self._names)
         known = {id(variable) for variable in variables.values()}
         others = [variable for variable in optimizer._variables if id(variable) not in known]
-        names = {id(optimizer._iterations): _STEP, id(optimizer._learning_rate): _RATE}
+        known_names = {id(optimizer._iterations): _STEP, id(optimizer._learning_rate): _RATE}
         for number, variable in enumerate(others):
-            variables[names.get(id(variable), f"variable_{number}")] = variable
+            name = known_names.get(id(variable), f"variable_{number}")
+            variables[name] = variable
         return variables
 
     def shapes(self) -> Shapes:
@@ -73,7 +74,7 @@ class SavedVariables:
         return dict(shapes, **{_TRAINED: len(self._optimizer._trainable_variables)})
 
     def _misfit(self, saved: Shapes) -> Optional[str]:
-        """Returns the first difference between the saved `shapes` and those of now, or None."""
+        """Returns the first difference between the saved and the present `shapes`, or None."""
         own = self.shapes()
         if not (_is_built(own) and _is_built(saved)):
             own, saved = _shapes_before_build(own), _shapes_before_build(saved)
@@ -86,11 +87,9 @@ class SavedVariables:
                     f"trains {own[name]}"
                 )
             if own.get(name) != saved.get(name):
-                return (
-                    f"{name} is {f'of shape {saved[name]}' if name in saved else 'missing'} in the "
-                    f"saved optimizer, and {f'of shape {own[name]}' if name in own else 'missing'} "
-                    "in this optimizer"
-                )
+                in_saved = f"of shape {saved[name]}" if name in saved else "missing"
+                here = f"of shape {own[name]}" if name in own else "missing"
+                return f"{name} is {in_saved} in the saved optimizer, and {here} in this optimizer"
         return None
 
     # .keras and .weights.h5
@@ -180,7 +179,8 @@ class SavedVariables:
     def restoring_what_is_created(self):
         """If state was loaded before `build`, restores the variables that this scope creates."""
         optimizer = self._optimizer
-        before, count = set(self._names), len(optimizer.variables)
+        names_before = set(self._names)
+        count = len(optimizer.variables)
         yield
         if self._later and optimizer.has_trained:
             _check_shapes(optimizer.variables[count:], self._later)
@@ -190,7 +190,7 @@ class SavedVariables:
         if self._awaited is not None:
             self._check(self._awaited)
         self._awaited = None
-        for name in set(self._names) - before:
+        for name in set(self._names) - names_before:
             optimizer._handle_deferred_dependencies(name=name, trackable=self._names[name])
 
     def _check(self, saved: Shapes, file: str = "This checkpoint", advice: Optional[str] = None):
