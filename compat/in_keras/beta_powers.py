@@ -13,12 +13,14 @@ def power(beta: float, steps: Union[int, np.ndarray]) -> np.ndarray:
     Before the first step, the value is `beta`. Like TensorFlow, this function multiplies float32
     numbers once per step, and flushes denormals to 0.
     """
-    factor, smallest = np.float32(beta), np.finfo(np.float32).tiny
+    factor = np.float32(beta)
+    smallest = np.finfo(np.float32).tiny
     result = factor
     for _ in range(steps):
-        previous, result = result, result * factor
+        previous = result
+        result = previous * factor
         if result < smallest:
             return np.float32(0)
-        if result == previous:
+        if result == previous:  # then all later products are equal, too
             break
     return result

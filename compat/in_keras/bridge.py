@@ -11,7 +11,7 @@ from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule,
 from .keras_adapters import KERAS_2, adapter_of, adapter_of_api
 from .keras_bridge.protocol import GlobalStep
 
-_HOMES = {
+_HOMES = {  # {api: the module of its bridged optimizers}
     "optimizer_v2": ".keras_bridge.keras2.optimizer",
     "keras3": ".keras_bridge.keras3.optimizer",
 }
@@ -85,8 +85,8 @@ def to_keras(
     if hasattr(optimizer, "new_keras_optimizer"):  # made by to_v1
         keras_optimizer = optimizer.new_keras_optimizer()
         own_api = adapter_of(keras_optimizer).api
-        options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
-        is_changed = is_changed or any(option is not None for option in options)
+        options = (learning_rate, name, lr_attr, global_step_attr)
+        is_changed |= bool(keras_arguments) or any(option is not None for option in options)
         if api not in ("auto", own_api) or is_changed:
             raise ValueError(
                 f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer "
@@ -102,7 +102,7 @@ def to_keras(
         "that name, pass",
     )
     to_keras_3 = adapter_of_api(api).api == "keras3"
-    is_class = isinstance(optimizer, type)  # which the v1 bridge refuses
+    is_class = isinstance(optimizer, type)  # for a class, the v1 bridge raises an error
     if to_keras_3 and not is_class and versions.api_of(optimizer) == "optimizer_v2":
         options = (learning_rate, lr_attr, global_step_attr)
         if is_changed or any(option is not None for option in options):
@@ -150,5 +150,6 @@ def custom_objects(api: str = "auto") -> Dict[str, type]:
     if adapter_of_api(api).api == "keras3":
         home = importlib.import_module(_HOME_OF_OPTIMIZER_V2, __package__)
         classes.append(home.OptimizerV2InKeras3)
-    names = {cls.__name__: cls for cls in classes}
-    return dict(names, **{f"{versions.KERAS_PACKAGE}>{name}": names[name] for name in names})
+    by_name = {cls.__name__: cls for cls in classes}
+    registered = {f"{versions.KERAS_PACKAGE}>{name}": cls for name, cls in by_name.items()}
+    return {**by_name, **registered}

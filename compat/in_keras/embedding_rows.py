@@ -15,7 +15,7 @@ from legacy_opt import versions
 from legacy_opt.core.types import KerasLayer, KerasModel
 from legacy_opt.core.user_warnings import warn
 
-# The functions that Keras has traced with the layers' former code.
+# Attributes with functions that Keras has traced. If they are None, Keras traces the new code.
 _TRACED = ("train_function", "test_function", "predict_function")
 
 
@@ -62,17 +62,18 @@ def read_rows_only(model: KerasModel) -> List[KerasLayer]:
     changed = []
     for layer in layers:
         if not isinstance(layer, keras.layers.Embedding) or "call" in vars(layer):
-            continue
+            continue  # no Embedding, or changed by an earlier call
         reason = "jit_compile=True" if compiled else _reason_to_leave(layer, keras)
         if reason is not None:
             warn(f"read_rows_only leaves {layer.name!r} alone: {reason}.", UserWarning)
             continue
         vars(layer)["call"] = types.MethodType(_call, layer)  # Keras would track an assignment
         changed.append(layer)
-    for layer in layers if changed else ():
-        for name in _TRACED:
-            if getattr(layer, name, None) is not None:
-                setattr(layer, name, None)
+    if changed:
+        for layer in layers:
+            for name in _TRACED:
+                if getattr(layer, name, None) is not None:
+                    setattr(layer, name, None)
     return changed
 
 
@@ -98,13 +99,14 @@ def _call(layer: KerasLayer, inputs: Any) -> Any:
 
 def _table_of(layer: KerasLayer) -> Optional[tf.Variable]:
     """Returns the table of a layer; None if `tf.gather` cannot read the rows from a variable."""
-    special = layer.quantization_mode or layer.lora_enabled or versions.in_stateless_scope()
-    if special or versions.compiling_with_xla():
+    if layer.quantization_mode or layer.lora_enabled:
+        return None
+    if versions.in_stateless_scope() or versions.compiling_with_xla():
         return None
     table = versions.tf_variable_without_cast(layer._embeddings)
     return table if isinstance(table, tf.Variable) else None
 
 
 def _rows(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    # `tf.shape(table)` would read the table.
-    return tf.gather(table, tf.where(ids < 0, ids + table.shape[0], ids))
+    from_start = tf.where(ids < 0, ids + table.shape[0], ids)  # `tf.shape` would read the table
+    return tf.gather(table, from_start)

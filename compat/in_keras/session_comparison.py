@@ -86,7 +86,7 @@ def compare_with_session(
     """
     argument_checks.positive_integer("steps", steps)
     supported.check_class(optimizer)
-    supported.check_methods(optimizer)  # so a Session that calls minimize would train alike
+    supported.check_methods(optimizer)  # no run below would call an overridden minimize
     wrapped = [type(each).__name__ for each in nesting.leaves(optimizer) if each is not optimizer]
     if wrapped:
         raise ValueError(
@@ -115,8 +115,8 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
         return draw(5, *shape[1:]), ids.astype(np.int64)
 
     updates = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
-    own, base = type(optimizer), inspection.BASE
-    takes_sparse = any(getattr(own, name) is not getattr(base, name) for name in updates)
+    cls = type(optimizer)
+    takes_sparse = any(getattr(cls, name) is not getattr(inspection.BASE, name) for name in updates)
     shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
     values = {name: draw(*shape) for name, shape in shapes.items()}
     gradients = [[gradient(*item) for item in shapes.items()] for _ in range(steps)]
@@ -126,9 +126,9 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
     """Returns a copy without state. Hyperparameters other than v1 decays become numbers."""
     replica = owned_state.unbound_copy(optimizer)
-    arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
+    changeable = {"_" + name for name in inspection.constructor_arguments(type(replica))} | {*rates}
     for attribute, value in vars(replica).items():
-        if attribute != step and (attribute in rates or attribute in arguments):
+        if attribute in changeable and attribute != step:
             vars(replica)[attribute] = _portable(attribute, value)
     return replica
 
@@ -163,8 +163,8 @@ def _session_run(
         for attribute, value in vars(optimizer).items():
             if schedules.is_v1_decay(value):
                 vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
-        given = contract.accepted(optimizer.apply_gradients, global_step=step)
-        training = side_by_side.SessionTraining(optimizer, problem, variables, **given)
+        arguments = contract.accepted(optimizer.apply_gradients, global_step=step)
+        training = side_by_side.SessionTraining(optimizer, problem, variables, **arguments)
         return _run(training, initialize, problem)
 
 
@@ -191,11 +191,14 @@ def _slots(
 def _first_difference(
     expected: List[Arrays], actual: List[Arrays], problem: side_by_side.Problem
 ) -> Comparison:
-    names = tuple(problem.values)
+    result = Comparison(equal=True, steps=len(problem.steps), variables=tuple(problem.values))
     for number, (one, other) in enumerate(zip(expected, actual), start=1):
         for name in one:
             if not arrays.same(one[name], other[name]):
-                gap = arrays.largest_difference(one[name], other[name])
-                step = min(number, len(problem.steps))
-                return Comparison(False, len(problem.steps), names, step, name, gap)
-    return Comparison(True, len(problem.steps), names)
+                return result._replace(
+                    equal=False,
+                    step=min(number, result.steps),  # the last item of both lists has the slots
+                    variable=name,
+                    difference=arrays.largest_difference(one[name], other[name]),
+                )
+    return result

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
-# The gradient of a variable in one step; if it is sparse, its rows and their ids.
+# The gradient of a variable in one step: an array; if it is sparse, a pair (rows, ids).
 StepGradient = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
@@ -69,8 +69,8 @@ class Problem(NamedTuple):
 def scope(in_session: bool = False) -> Iterator[Callable[[], None]]:
     """Makes a graph and a Session; yields a function that initializes the graph's variables.
 
-    In eager execution, makes nothing, unless `in_session`. Patterns of a user do not match the
-    names of the new variables, so warnings of this are ignored.
+    In eager execution, makes nothing, unless `in_session`. Warnings that a pattern matches no
+    variable are ignored, because a user's patterns are for the names of other variables.
     """
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.filterwarnings("ignore", ".* matches no variable of this step")
@@ -98,10 +98,10 @@ def training(optimizer: Any, problem: Problem, named: bool) -> Training:
 def training_function(
     train: Callable[..., None], signature: Sequence[Any], **options: Any
 ) -> Callable:
-    """Returns a `tf.function` of a training step, whose numbers are those of a Session.
+    """Returns a `tf.function` of a training step that rounds like a Session and Keras' `fit`.
 
-    The function returns a number, because TensorFlow does not optimize the graph of a function that
-    returns nothing. The optimized graphs of a Session and of Keras' `fit` may round differently.
+    Both optimize their graphs, which may change roundings. TensorFlow does not optimize the graph
+    of a function that returns nothing, so the function returns a number.
     """
 
     def train_and_return(*tensors: tf.Tensor) -> tf.Tensor:
