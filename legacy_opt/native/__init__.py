@@ -2,9 +2,9 @@
 
 `updates` converts the update of each variable to a `PureUpdate`. `compiler` traces the TensorFlow
 operations of a formula to a `Program`, and writes the program as C. `runtime` compiles the C code
-to a kernel; its TensorFlow operations run the kernel. A kernel uses only IEEE operations in a fixed
-order. Therefore, it returns the same bits on every TensorFlow, with any number of threads and any
-instruction set.
+to a kernel, and runs kernels by TensorFlow operations. A kernel uses only IEEE operations in a
+fixed order. Therefore, it returns the same bits on every TensorFlow, with any number of threads and
+any instruction set.
 """
 
 import importlib as _importlib

@@ -16,14 +16,14 @@ def enable(
 ) -> Callable[[], None]:
     """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
-    The process of a parameter server must call this function before it creates its
-    `tf.train.Server`, and must have the kernels in its folder of kernels (see `legacy-opt docs
-    native`). So must a process that loads a graph with kernels.
+    A parameter server must call this function before it creates its `tf.train.Server`, and needs
+    the kernels in a folder of its machine (see `legacy-opt docs native`). The same holds for a
+    process that loads a graph with kernels.
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
-        as TensorFlow operations, with a `NativeKernelWarning`. The same holds for this call, if
-        this process cannot run any kernel.
+        as TensorFlow operations, with a `NativeKernelWarning`. If this process cannot run any
+        kernel, this call itself raises the error or warns.
       target: the target of the program's sessions, for example ``server.target``. Pass the target
         if variables are on parameter servers. While the graph is built, sessions with this target
         check whether the servers have the kernels. Without a target, variables on parameter servers
@@ -49,5 +49,6 @@ def enable(
             text += ". Once that is mended, run `legacy-opt build-kernels`"
         kernel_choice.go_on_without(text, setting)
     before = settings.current()
-    settings.change(settings.Settings(setting, target or before.target, by_name or before.by_name))
+    target, by_name = target or before.target, by_name or before.by_name
+    settings.change(settings.Settings(setting, target=target, by_name=by_name))
     return functools.partial(settings.change, before)

@@ -45,7 +45,8 @@ def setting_of(native: Optional[str]) -> str:
       ValueError: the attribute or the environment variable has another value.
     """
     if native is None:
-        name, setting = VARIABLE, _current.setting or os.environ.get(VARIABLE) or "off"
+        name = VARIABLE
+        setting = _current.setting or os.environ.get(VARIABLE) or "off"
     else:
         name, setting = "native", native
     if setting not in SETTINGS:

@@ -57,11 +57,11 @@ _ADDITION = [
 class Emitter:
     """Writes the functions of a kernel, in the order of sources/kernel.h.
 
-    Values are named by their positions among the nodes of the program.
+    Methods take and return values as their positions among the nodes of the program.
 
     Args:
       program: the program.
-      inputs: the inputs of its kernel.
+      inputs: the inputs of the program's kernel.
     """
 
     def __init__(self, program: Program, inputs: KernelInputs) -> None:
@@ -208,11 +208,12 @@ class Emitter:
             if change is not None and change.factor is not None:
                 factor = change.factor
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
+                statement = store(slot.dtype, "slot[i]").format(faded)
+                factor_text = self._hoisted_text(factor, "from")
                 self._source += [
                     f"  {{ {stored_type(slot.dtype)}* slot = slots[{i}];",
-                    f"    const {self._type(factor)} factor = {self._in(factor, 'from')};",
-                    f"    for (int64_t i = 0; i < n; ++i) "
-                    f"{store(slot.dtype, 'slot[i]').format(faded)} }}",
+                    f"    const {self._type(factor)} factor = {factor_text};",
+                    f"    for (int64_t i = 0; i < n; ++i) {statement} }}",
                 ]
         self._close()
 
@@ -276,7 +277,7 @@ class Emitter:
     def _text(self, i: int) -> str:
         return text_of(self._nodes, i)
 
-    def _in(self, i: int, struct: str) -> str:
+    def _hoisted_text(self, i: int, struct: str) -> str:
         """Returns the C expression of a hoisted value, which may be a constant."""
         is_constant = self._nodes[i].operation == "Const"
         return self._text(i) if is_constant else f"{struct}->{name_of(i)}"
@@ -294,53 +295,56 @@ class Emitter:
     def _hoist(self, nodes: Sequence[int]) -> None:
         """Writes statements that compute nodes and store them in the struct of hoisted values."""
         operands = {each for i in nodes for each in self._nodes[i].inputs}
-        for i in sorted(operands.difference(nodes).intersection(self._hoisted)):
+        computed_earlier = operands.difference(nodes).intersection(self._hoisted)
+        for i in sorted(computed_earlier):
             self._read_hoisted(i, "h")
         for i in nodes:
             name, code = name_of(i), self._code(i)
             self._source.append(f"  const {self._type(i)} {name} = h->{name} = {code};")
 
     def _read_hoisted(self, i: int, struct: str) -> None:
-        self._source.append(f"  const {self._type(i)} {name_of(i)} = {self._in(i, struct)};")
+        self._source.append(
+            f"  const {self._type(i)} {name_of(i)} = {self._hoisted_text(i, struct)};"
+        )
 
     def _write_slot(self, slot: Input, place: str) -> None:
         change = self._program.changes.get(slot.name)
         if change is None:
             return
-        value = self._in(change.node, "((const hoisted_t*)to)")
+        value = self._hoisted_text(change.node, "((const hoisted_t*)to)")
         if change.how == ADD:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
         self._source.append("  " + store(slot.dtype, place).format(value))
 
     def _element_loop(self, signature: str, results: List[Tuple[int, str]]) -> None:
+        """Writes a C function that computes `results` of all elements; see `_results`."""
         needed = self._program.needed_for([i for i, _ in results])
         self._source.append(f"VECTORIZED static void {signature} {{")
         for i in self._hoisted:
             if i in needed:
                 self._read_hoisted(i, "from")
         self._read_rows(needed)
-        choices = {
-            i: self._nodes[i].inputs
-            for i in needed.intersection(self._of_level(ELEMENT))
-            if self._nodes[i].operation == "Select"
-        }
-        choices = {i: ops for i, ops in choices.items() if self._nodes[ops[0]].level == SCALAR}
-        conditions = {operands[0] for operands in choices.values()}
+        choices = {}  # {node that selects by a scalar: (condition, value, other value)}
+        for i in needed.intersection(self._of_level(ELEMENT)):
+            node = self._nodes[i]
+            if node.operation == "Select" and self._nodes[node.inputs[0]].level == SCALAR:
+                choices[i] = node.inputs
+        conditions = {condition for condition, _, _ in choices.values()}
         if len(conditions) == 1:
-            # A loop for each answer, because compilers would compute both values of each choice.
+            # Two loops, because in a single loop compilers would compute both values.
             self._source.append(f"  if ({self._text(conditions.pop())}) {{")
-            self._loop(needed, results, {i: operands[1] for i, operands in choices.items()})
+            self._loop(needed, results, {i: value for i, (_, value, _) in choices.items()})
             self._source.append("  } else {")
-            self._loop(needed, results, {i: operands[2] for i, operands in choices.items()})
+            self._loop(needed, results, {i: other for i, (_, _, other) in choices.items()})
             self._source.append("  }")
         else:
-            self._loop(needed, results, {})
+            self._loop(needed, results, chosen={})
         self._source += ["}", ""]
 
     def _loop(
         self, needed: Set[int], results: List[Tuple[int, str]], chosen: Dict[int, int]
     ) -> None:
-        """Writes a loop; `chosen` is a dict from nodes to the nodes that they are equal to."""
+        """Writes a loop over elements; `chosen` is {node that selects: the selected operand}."""
         self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         for i in sorted(needed):
             name = name_of(i)

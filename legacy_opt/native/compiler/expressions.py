@@ -28,15 +28,17 @@ DTYPES = {
 def expression(nodes: Nodes, i: int) -> str:
     """Returns the C expression of an elementwise operation."""
     node = nodes[i]
-    name, dtype, operands = node.operation, node.dtype, [text_of(nodes, k) for k in node.inputs]
+    name, dtype = node.operation, node.dtype
+    operands = [text_of(nodes, k) for k in node.inputs]
     if name == "Cast":
         return _cast(nodes[node.inputs[0]].dtype, dtype, operands[0])
     row = OPERATIONS[name]
     if row.integer_code is not None and not _is_float(dtype):
         return _integer_division(nodes, i, operands)
     is_for_floats = row.dtypes == FLOATS
-    is_sum = name == "AddN" and dtype in HALF  # which TensorFlow does not round after each addition
-    if row.code is None or is_sum or (is_for_floats and not _is_float(dtype)):
+    # TensorFlow does not round such a sum after each addition, as the C code would.
+    is_half_sum = name == "AddN" and dtype in HALF
+    if row.code is None or is_half_sum or (is_for_floats and not _is_float(dtype)):
         raise UnsupportedError(f"kernels do not support the operation {name} in {dtype}")
     if callable(row.code):
         rounded_expression = functools.partial(rounded, dtype)
@@ -76,14 +78,14 @@ def sum_of_integers(nodes: Nodes, i: int, total: str) -> str:
     Args:
       nodes: the nodes of the program.
       i: the position of the sum.
-      total: the C expression of its value in float64.
+      total: the C expression of the sum in float64.
 
     Raises:
       UnsupportedError: float64 may not be exact, or the result is not a sum.
     """
     node = nodes[i]
     operand = nodes[node.inputs[0]]
-    # float64 adds int32 exactly, also if they are cast to int64.
+    # float64 adds int32 numbers exactly, also if they are cast to int64.
     if operand.dtype == "int64" and operand.operation == "Cast":
         operand = nodes[operand.inputs[0]]
     if node.operation != "Sum" or operand.dtype not in ("bool", "int32"):

@@ -1,4 +1,4 @@
-"""The inputs of a kernel, in the order in which it gets them."""
+"""The inputs of a kernel, in the order in which the kernel gets them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from legacy_opt.programs.program import (
     Program,
 )
 
+# Of slots, row_slots, column_slots and scalar_slots, in this order.
 _LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
 
@@ -44,7 +45,8 @@ class KernelInputs(NamedTuple):
     @property
     def names(self) -> Tuple[Tuple[str, ...], ...]:
         """The names of the scalars and of the slots, in the order in which a kernel gets them."""
-        return tuple(tuple(each.name for each in part) for part in (self.scalars, self.all_slots))
+        scalars = tuple(each.name for each in self.scalars)
+        return scalars, tuple(each.name for each in self.all_slots)
 
     @property
     def have_matrices(self) -> bool:

@@ -31,12 +31,12 @@ class MatrixEmitter(Emitter):
         super().__init__(program, inputs)
         self._row_sums = program.sums(MATRIX_ROW)
         self._column_sums = program.sums(MATRIX_COLUMN)
-        self._rows = self._of_level(MATRIX, MATRIX_ROW)
+        self._rows = self._of_level(MATRIX, MATRIX_ROW)  # the fields of row_t
         self._all_columns = self._of_level(MATRIX_COLUMN)
-        # The columns' values that the loops over elements read.
+        # The values per column that loops over elements read.
         changed = [each.name for each in inputs.slots if each.name in program.changes]
-        changes = [program.changes[name].node for name in changed]
-        used = program.needed_for([*self._of_level(ELEMENT), program.value, *changes])
+        new_values = [program.changes[name].node for name in changed]
+        used = program.needed_for([*self._of_level(ELEMENT), program.value, *new_values])
         self._columns = [i for i in self._all_columns if i in used]
         # Whether the next C function has parameters for the values of rows and columns.
         self._has_rows_and_columns = False
@@ -160,6 +160,7 @@ class MatrixEmitter(Emitter):
                 self._read_hoisted(i, "from")
 
     def _compute(self, nodes: Sequence[int], also: str) -> None:
+        """Writes statements that compute nodes; `also` is "" or a second assignment to {}."""
         for i in nodes:
             name, code = name_of(i), self._code(i)
             self._source.append(f"    const {self._type(i)} {name} = {also.format(name)}{code};")
@@ -223,8 +224,11 @@ class MatrixEmitter(Emitter):
 
     def _table_fields(self) -> List[Tuple[str, Any]]:
         renamed = {"reduce": "reduce_row", "update": "update_row"}
-        fields = [(renamed.get(name, name), value) for name, value in super()._table_fields()]
-        fields = [field for field in fields if field[0] != "prepare_row"]
+        fields = [
+            (renamed.get(name, name), value)
+            for name, value in super()._table_fields()
+            if name != "prepare_row"
+        ]
         reduces = ["reduce_lines"] if self._row_sums or self._column_sums else []
         return [
             ("row_sums", len(self._row_sums)),

@@ -27,8 +27,8 @@ PREBUILT_PACKAGE = "legacy_opt_native"
 # -ffp-contract=off forbids fused multiply-add, so that a kernel computes the same bits on every
 # processor. -fno-math-errno and -fno-trapping-math allow vectorization and do not change results.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
-    # Against flags in CC, such as -freciprocal-math. They are before -fno-trapping-math, because
-    # -fno-unsafe-math-optimizations also means -ftrapping-math.
+    # The next flags override flags in CC, such as -freciprocal-math. -fno-trapping-math comes
+    # later, because -fno-unsafe-math-optimizations also means -ftrapping-math.
     "-fno-unsafe-math-optimizations",
     "-fno-finite-math-only",
     "-fno-reciprocal-math",
@@ -39,7 +39,8 @@ FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrap
     "-fno-trapping-math",
     "-fno-strict-aliasing",
 ]
-# With such a flag, compilers also make the process treat very small numbers as 0.
+# Flags that FLAGS cannot undo: a library that is linked with one of them makes the whole process
+# treat very small numbers as 0.
 _INEXACT = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations")
 _CLONES = '__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))'
 
@@ -56,9 +57,10 @@ def folder() -> Path:
     Raises:
       NoCompilerError: the folder cannot be created, or other users may write to it.
     """
-    chosen = os.environ.get(FOLDER_VARIABLE)
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = _absolute(chosen or os.path.join(caches, "legacy-opt", "kernels"))
+    path = _absolute(
+        os.environ.get(FOLDER_VARIABLE) or os.path.join(caches, "legacy-opt", "kernels")
+    )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -86,7 +88,8 @@ def check_supply() -> None:
 
 @functools.lru_cache(maxsize=None)
 def _absolute(path: str) -> Path:
-    # Absolute, because the program may change its working directory. Without a shell, "~" is a "~".
+    # Cached, because the program may change its working directory. A variable that no shell has
+    # read may contain "~".
     return Path(os.path.expanduser(path)).absolute()
 
 
@@ -102,8 +105,9 @@ def prebuilt_folder() -> Optional[Path]:
 def prebuilt(name: str) -> Optional[Path]:
     """Returns the path of a library in legacy-opt-native; None if the package lacks the library."""
     folder_ = prebuilt_folder()
-    path = folder_ and folder_ / name
-    return path if path and path.exists() else None
+    if folder_ is None or not (folder_ / name).exists():
+        return None
+    return folder_ / name
 
 
 def check_owner(path: Path) -> None:
@@ -115,7 +119,8 @@ def check_owner(path: Path) -> None:
         )
     status = os.lstat(path)
     is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    if not is_file_or_folder or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    others_may_write = status.st_mode & 0o022
+    if not is_file_or_folder or status.st_uid != os.geteuid() or others_may_write:
         raise NoCompilerError(
             f"{path} is a link, belongs to another user, or other users may write to it. Delete "
             f"it, or set {FOLDER_VARIABLE} to a folder of your own."
@@ -162,8 +167,8 @@ def compiler() -> List[str]:
 def with_flags(command: List[str]) -> List[str]:
     """Returns the command of a C compiler with the flags for all kernels.
 
-    Kernels for x86-64 contain code for several instruction sets. The compiler says for which
-    processors it compiles; they need not be those of this machine.
+    Kernels for x86-64 contain code for several instruction sets. A test compilation finds out
+    whether the compiler writes code for x86-64, whatever the processor of this machine is.
     """
     command = [*command, *FLAGS]
     clones = [f"-DVECTORIZED={_CLONES}"]
@@ -179,9 +184,9 @@ def with_flags(command: List[str]) -> List[str]:
 
 
 def file_name(key: str, machine: Optional[str] = None) -> str:
-    """Returns the name of a kernel's file for a type of processor, by default this machine's.
+    """Returns the name of a kernel's file; `machine` is a type of processor, by default this one's.
 
-    A graph has only the key, because another machine may run it.
+    Graphs contain only the key, because machines with another processor may run them.
     """
     return f"{key}-{machine or platform.machine()}.so"
 
@@ -201,7 +206,7 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
     key = key_of(source)
     if key not in _loaded:
         # The library must stay loaded: the operations library stores pointers to its functions.
-        _loaded[key] = _prebuilt_library(key) or _own_library(key, source)
+        _loaded[key] = _prebuilt_library(key) or _library_in_folder(key, source)
     return key, _loaded[key]
 
 
@@ -213,7 +218,7 @@ def _prebuilt_library(key: str) -> Optional[ctypes.CDLL]:
     return None
 
 
-def _own_library(key: str, source: str) -> ctypes.CDLL:
+def _library_in_folder(key: str, source: str) -> ctypes.CDLL:
     path = folder() / file_name(key)
     if not path.exists():
         compile_library(compiler(), source, ".c", path)
@@ -225,7 +230,7 @@ def _own_library(key: str, source: str) -> ctypes.CDLL:
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    """Opens a library. Linux would end the process if the end of the file were missing.
+    """Opens a library, if the file is complete. An incomplete file could crash the process.
 
     Raises:
       OSError: the file is no library, or its end is missing.
@@ -233,9 +238,10 @@ def opened(path: Path) -> ctypes.CDLL:
     with path.open("rb") as file:
         header = file.read(64)
     if header.startswith(b"\x7fELF") and len(header) == 64:  # of 64 bits, little-endian
-        (table,) = struct.unpack_from("<Q", header, 40)  # the table of sections is at the end
-        size, count = struct.unpack_from("<HH", header, 58)
-        if path.stat().st_size < table + size * count:
+        # The file ends with the table of sections.
+        (table_start,) = struct.unpack_from("<Q", header, 40)
+        entry_size, entries = struct.unpack_from("<HH", header, 58)
+        if path.stat().st_size < table_start + entry_size * entries:
             raise OSError("the end of the file is missing; delete it")
     return ctypes.CDLL(str(path))
 

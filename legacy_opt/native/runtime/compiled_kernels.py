@@ -16,13 +16,8 @@ ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
 class _KernelTable(ctypes.Structure):
     """The first fields of the struct legacy_opt_kernel in sources/kernel.h."""
 
-    _fields_ = [
-        (name, ctypes.c_int32)
-        for name in (
-            *("abi", "hoisted_bytes", "dtype"),
-            *("scalars", "slots", "row_slots", "column_slots"),
-        )
-    ]
+    _names = "abi hoisted_bytes dtype scalars slots row_slots column_slots"
+    _fields_ = [(name, ctypes.c_int32) for name in _names.split()]
 
 
 class Kernel(NamedTuple):
@@ -63,8 +58,9 @@ def compiled(program: Program, slots: Sequence[Input] = ()) -> Kernel:
         raise cache.NoCompilerError(
             f"The file {library._name} contains no kernel. Delete the file."
         ) from None
-    counts = table.scalars, table.slots, table.row_slots, table.column_slots
-    if table.abi != ABI or counts != tuple(map(len, inputs[:4])):
+    counts = [table.scalars, table.slots, table.row_slots, table.column_slots]
+    *expected_counts, _ = map(len, inputs)  # the table's first fields lack the last count
+    if table.abi != ABI or counts != expected_counts:
         raise cache.NoCompilerError(
             f"The kernel {library._name} does not fit its rule. Delete the file."
         )

@@ -27,8 +27,8 @@ _SECONDS = 120  # importing TensorFlow from a network drive may take long
 def failure(library: Path) -> str:
     """Returns why a library does not work with this TensorFlow; an empty string if it works.
 
-    A child process imports TensorFlow and runs the operations. This takes some seconds. If they
-    work, an empty file is created in the folder of kernels, so that other processes skip the test.
+    A child process imports TensorFlow and runs the operations, which takes some seconds. After a
+    successful test, an empty file in the folder of kernels makes other processes skip the test.
 
     Args:
       library: the path of the operations library.
@@ -74,4 +74,5 @@ def _failure_in_child(library: Path) -> str:
         return ""
     if result.returncode < 0:
         return f"it crashes with signal {-result.returncode}"
-    return (result.stdout.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+    lines = result.stdout.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no message"

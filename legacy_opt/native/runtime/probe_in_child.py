@@ -38,9 +38,10 @@ def main(path: str) -> None:
             start = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             variable = v1.get_variable("w", initializer=start, use_resource=use_resource)
             target = [variable.handle if use_resource else versions.ref_of(variable)]
-            step = functools.partial(tensorflow_operations.update, library, kernel, target, [])
-            dense = step([start / 4], True)
-            rows = step([start[:1]], True, tf.constant([1]))
+            step = functools.partial(tensorflow_operations.update, library, kernel, target)
+            step = functools.partial(step, scalars=[], use_locking=True)
+            dense = step(gradients=[start / 4])
+            rows = step(gradients=[start[:1]], ids=tf.constant([1]))
             session.run(v1.global_variables_initializer())
             session.run(dense)
             session.run(rows)

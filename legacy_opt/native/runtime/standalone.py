@@ -1,4 +1,4 @@
-"""Runs kernels on NumPy arrays, without TensorFlow, by a library that it builds and loads."""
+"""Builds and loads a library that runs kernels on NumPy arrays, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from legacy_opt.native.runtime.compiled_kernels import Kernel
 _SOURCES = ("standalone.cc", "update.h", "kernel.h")
 _FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
 _INT, _SIZE, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
-_ARRAYS = [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE]  # kernel, value, slots, gradient, size
+# The first parameters of the C functions: kernel, value, slots, gradient, size.
+_ARRAYS = [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE]
 
 
 def name(machine: Optional[str] = None) -> str:
@@ -31,11 +32,11 @@ def name(machine: Optional[str] = None) -> str:
 def library() -> ctypes.CDLL:
     """Returns the library; see `build`."""
     found = cache.opened(build())
-    found.legacy_opt_update_array.argtypes = [*_ARRAYS, _SIZE, _SIZE, _POINTER, _INT]
-    found.legacy_opt_update_rows.argtypes = [
-        *[*_ARRAYS, _POINTER, _SIZE, _SIZE, _INT, _POINTER, _INT],
-    ]
-    found.legacy_opt_update_array.restype = found.legacy_opt_update_rows.restype = None
+    update_array, update_rows = found.legacy_opt_update_array, found.legacy_opt_update_rows
+    update_array.argtypes = [*_ARRAYS, _SIZE, _SIZE, _POINTER, _INT]
+    update_rows.argtypes = [*_ARRAYS, _POINTER, _SIZE, _SIZE, _INT, _POINTER, _INT]
+    update_array.restype = None
+    update_rows.restype = None
     return found
 
 
@@ -71,14 +72,13 @@ def update(
     all_rows: bool = False,
     threads: int = 1,
 ) -> None:
-    """Updates arrays in place by a kernel, which gets addresses and checks nothing.
+    """Updates arrays in place by a kernel. The arrays are not checked.
 
     Args:
       kernel: the kernel.
-      value: the variable's value, contiguous. Its last two axes are those of matrices.
+      value: the variable's value, contiguous. The last two axes are rows and columns of matrices.
       gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
-      slots: the values of all slots by name, contiguous. Of a scalar slot, only the first element
-        is used.
+      slots: the values of all slots by name, contiguous. A scalar slot needs only one element.
       scalars: the values of the program's scalars by name, in the scalars' dtypes.
       rows: the numbers of the rows to update, without duplicates; None for the whole variable.
       all_rows: whether the slots of the other rows fade.
@@ -88,23 +88,21 @@ def update(
       NoCompilerError: see `build`.
     """
     inputs = kernel.inputs
-    addresses = (
-        *(ctypes.addressof(kernel.table), value.ctypes.data),
-        _addresses([slots[each.name] for each in inputs.all_slots]),
-        *(gradient.ctypes.data, value.size),
-    )
-    numbers = _addresses([np.asarray(scalars[each.name]) for each in inputs.scalars])
+    table = ctypes.addressof(kernel.table)
+    in_slots = _addresses([slots[each.name] for each in inputs.all_slots])
+    in_scalars = _addresses([np.asarray(scalars[each.name]) for each in inputs.scalars])
+    arrays = table, value.ctypes.data, in_slots, gradient.ctypes.data, value.size
     if rows is None:
-        shape = value.shape[-2:] if value.ndim > 1 else (1, value.size)
-        library().legacy_opt_update_array(*addresses, *shape, numbers, threads)
+        matrix_shape = value.shape[-2:] if value.ndim > 1 else (1, value.size)
+        library().legacy_opt_update_array(*arrays, *matrix_shape, in_scalars, threads)
     else:
-        ids = np.require(rows, np.int64, "CA")
-        of_rows = ids.ctypes.data, ids.size, len(value), all_rows
-        library().legacy_opt_update_rows(*addresses, *of_rows, numbers, threads)
+        ids = np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
+        row_arguments = ids.ctypes.data, ids.size, len(value), all_rows
+        library().legacy_opt_update_rows(*arrays, *row_arguments, in_scalars, threads)
 
 
 def _addresses(arrays: Sequence[np.ndarray]) -> Any:
-    """Returns the addresses of arrays, and NULL; the arrays live as long as this object."""
+    """Returns the addresses of arrays, followed by NULL, as an object that keeps the arrays."""
     found = (_POINTER * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
     found.arrays = arrays
     return found

@@ -81,7 +81,7 @@ def find() -> Path:
     Raises:
       UnsupportedError: there is no operations library. The message says what to do.
     """
-    lack = ""
+    lack = ""  # what legacy-opt-native lacks
     prebuilt = cache.prebuilt(name())
     if prebuilt is not None:
         failure = probe.failure(prebuilt)
@@ -104,7 +104,7 @@ def find() -> Path:
 
 
 def load() -> LoadedOperations:
-    """Returns the operations library of this TensorFlow. Raises an UnsupportedError as `find`."""
+    """Returns the operations library of this TensorFlow; raises the same errors as `find`."""
     if not _loaded:
         _loaded.append(load_file(find()))
     return _loaded[0]
@@ -175,9 +175,9 @@ def update(
       library: the operations library.
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
-        followed by its slots. For rows, there are no names.
+        followed by its slots. With `ids`, resource names are not allowed.
       scalars: the values of `kernel.inputs.scalars`, in the same order.
-      gradients: one gradient per variable; of a sparse gradient, the values, ``[n, …]``.
+      gradients: one gradient per variable; for a sparse gradient, only its values, ``[n, …]``.
       use_locking: whether to lock ref variables. Resource variables are always locked.
       ids: the row numbers of a sparse gradient, in which rows of equal ids are summed: ``[n]``,
         int32 or int64.
@@ -195,11 +195,12 @@ def update(
         operation += "_rows"
         inputs.update(gradient=gradients[0], ids=ids, all_rows=all_rows)
     if isinstance(variables[0], str):
-        operation, parameter = operation + "_named", "names"
+        operation += "_named"
+        inputs["names"] = list(variables)
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
-        parameter = "variables"
-    return getattr(library.operations, operation)(**inputs, **{parameter: list(variables)})
+        inputs["variables"] = list(variables)
+    return getattr(library.operations, operation)(**inputs)
 
 
 def sums(library: LoadedOperations, kernel: Kernel, gradients: Sequence[Any]) -> Any:

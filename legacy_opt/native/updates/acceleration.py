@@ -15,7 +15,7 @@ from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.optimizers import catalogue, decay_of_contrib
 from legacy_opt.programs.optimizers import has_stock_rule, may_have_kernels
 
-# The classes that replace the classes of the same names in `tf.contrib.opt`, without a difference.
+# The classes that train exactly like the classes of the same names in `tf.contrib.opt`.
 OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
     cls.__name__: cls
     for cls in (
@@ -111,7 +111,7 @@ def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
     """Returns this package's optimizer with the same arguments as a `tf.contrib.opt` optimizer."""
     cls = OF_CONTRIB[type(optimizer).__name__]
     state = vars(optimizer)
-    if any(map(state.get, ("_slots", "_non_slot_dict"))):
+    if state.get("_slots") or state.get("_non_slot_dict"):
         raise TypeError(
             f"accelerate: the given {cls.__name__} has created slots already. Call accelerate "
             "before minimize and apply_gradients."
@@ -124,7 +124,7 @@ def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
     if "logbase" in arguments:  # PowerSign
         arguments["base"] = math.exp(arguments["logbase"])
     names = inspect.signature(cls).parameters
-    if not arguments.keys() >= names.keys():
+    if names.keys() - arguments.keys():
         raise TypeError(f"The constructor of {cls.__name__} has not ended yet.")
     return cls(**{name: arguments[name] for name in names})
 
@@ -144,7 +144,8 @@ class Accelerated(UpdateMethods):
             return super().apply_gradients(pairs, *args, **kwargs)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return _restored, (type(self).__bases__[1],), vars(self).copy()
+        _, original_class = type(self).__bases__
+        return _restored, (original_class,), vars(self).copy()
 
 
 @functools.lru_cache(maxsize=None)

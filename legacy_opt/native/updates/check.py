@@ -21,13 +21,14 @@ from legacy_opt.programs.trace import Results
 v1 = tf.compat.v1
 Arrays = Dict[Input, np.ndarray]
 Rule = Callable[[Dict[Input, Any]], Results]
-ELEMENTS = 64
+ELEMENTS = 64  # of a small variable, with which kernels are compared first
 # The largest allowed difference, in units in the last place. The result of a single operation
 # differs by up to 6 units between versions of TensorFlow, and a rule has several operations.
 UNITS = 16
-# The largest allowed difference, as a multiple of the change by moved inputs.
+# The largest allowed difference, as a multiple of the change of TensorFlow's results if each input
+# is moved by a unit in the last place.
 MOVES = 4
-MOST_ELEMENTS = 1 << 22
+MOST_ELEMENTS = 1 << 22  # larger variables are compared in a small shape only
 
 
 def check(
@@ -50,25 +51,26 @@ def check(
         the last place. The number m is the largest of the old value, TensorFlow's new value, and
         the difference between these two.
     """
-    differences = []
+    last_difference = None
     for each in _shapes(shape, kernel.has_matrices):
         difference = _difference(kernel, inputs, each, rule)
         if difference == "":
-            return
-        differences += [difference] if difference else []
-    if differences:
-        raise UnsupportedError(differences[-1])
+            return  # equal results in one shape are enough
+        last_difference = difference or last_difference
+    if last_difference:
+        raise UnsupportedError(last_difference)
 
 
 def _shapes(shape: Optional[Sequence[Optional[int]]], has_matrices: bool) -> List[List[int]]:
-    """Returns the shapes to compare. A rule that reads the shape in Python needs the last one."""
+    """Returns a small shape, and the variable's own shape, which a rule may read in Python."""
     rank = 1 if shape is None else len(shape)
     if has_matrices:
         small_shape = [2] * (rank - 2) + [4, ELEMENTS // 4]
     else:
-        small_shape = ([ELEMENTS] + [1] * rank)[:rank]
+        small_shape = [] if rank == 0 else [ELEMENTS] + [1] * (rank - 1)
     own_shape = [ELEMENTS if each is None else each for each in shape or []]
-    if not shape or own_shape == small_shape or np.prod(own_shape, dtype=float) > MOST_ELEMENTS:
+    is_large = np.prod(own_shape, dtype=float) > MOST_ELEMENTS
+    if not shape or own_shape == small_shape or is_large:
         return [small_shape]
     return [small_shape, own_shape]
 
@@ -76,7 +78,7 @@ def _shapes(shape: Optional[Sequence[Optional[int]]], has_matrices: bool) -> Lis
 def _difference(
     kernel: compiled_kernels.Kernel, inputs: List[Input], shape: List[int], rule: Rule
 ) -> Optional[str]:
-    """Compares results for random inputs, of which the variable has this shape.
+    """Compares results for random inputs and a variable of this shape.
 
     Returns:
       A text about one difference; "" if there is no difference; None if TensorFlow cannot run the
@@ -92,7 +94,8 @@ def _difference(
         results = _computed_by_tensorflow(rule, feeds + moved_feeds)
     except (tf.errors.OpError, TypeError, ValueError):
         return None
-    for feed, expected, expected_if_moved in zip(feeds, results, results[len(feeds) :]):
+    count = len(feeds)
+    for feed, expected, expected_if_moved in zip(feeds, results[:count], results[count:]):
         computed = _computed_by_kernel(kernel, feed)
         for each in expected:
             before, after, wanted, moved = (
@@ -110,12 +113,13 @@ def _difference(
 
 
 def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
-    """Yields inputs with which the program's comparisons of a scalar and a number are different."""
+    """Yields inputs with other outcomes of the program's comparisons of scalars with numbers."""
     scalars = {each.key: each for each in feed if not each.is_slot}
     for node in program.nodes:
         if node.operation not in COMPARISONS or node.level != programs.SCALAR:
             continue
         operands = [program.nodes[each] for each in node.inputs]
+        # The value that a cast gets is compared instead.
         operands = [program.nodes[n.inputs[0]] if n.operation == "Cast" else n for n in operands]
         compared = [scalars.get(each.detail) for each in operands if each.operation == "Input"]
         numbers = [each.detail for each in operands if each.operation == "Const"]
@@ -133,7 +137,7 @@ def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays
     value, gradient = not_slots[programs.VALUE], not_slots[programs.GRADIENT]
     by_rows = any(each.level == programs.ROW for each in kernel.inputs.row_slots)
     rows = range(len(value)) if by_rows else None
-    standalone.update(kernel, value, gradient, slots, not_slots, rows)
+    standalone.update(kernel, value, gradient, slots, scalars=not_slots, rows=rows)
     return arrays
 
 
@@ -177,10 +181,7 @@ def _moved(random: np.random.RandomState, array: np.ndarray, dtype: str) -> np.n
 
 
 def _computed_by_tensorflow(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
-    """Returns the new values that TensorFlow computes: for each feed, a dict from `Input` to array.
-
-    The feeds are a list of dicts from `Input` to array, too.
-    """
+    """Returns the new values that TensorFlow computes for each of the feeds."""
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         tensors = {
@@ -202,6 +203,7 @@ def _computed_by_tensorflow(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
 
 
 def _resolution(dtype: str) -> float:
+    """Returns the relative size of a unit in the last place; 0 for integers."""
     if dtype.startswith("int") or dtype == "bool":
         return 0.0
     return 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)

@@ -24,10 +24,10 @@ from legacy_opt.programs.program import UnsupportedError
 MOST_KERNELS = 100
 
 _warned = set()
-# The choices of each optimizer, a dict from a key of the update to a `_Choice`. They are not stored
-# in an attribute of the optimizer, because an optimizer with such an attribute could not be copied.
+# {optimizer: {key of an update: `_Choice`}}. The choices are not in an attribute of the optimizer,
+# because an optimizer with such an attribute could not be copied.
 _choices = weakref.WeakKeyDictionary()
-_checked_kernels: Dict[Any, Any] = {}  # the kernel of each program, or why there is none
+_checked_kernels: Dict[Any, Any] = {}  # {key of a program: its kernel, or why there is none}
 
 
 class _Choice(NamedTuple):
@@ -35,8 +35,8 @@ class _Choice(NamedTuple):
 
     variable: Any  # a weak reference
     dependencies: Any  # the `Dependencies` of the formula
-    kernel: Any  # a text that says why, if there is none
-    kernels_made: int  # for the variable, one after the other
+    kernel: Any  # or a text that says why there is none
+    kernels_made: int  # the number of kernels that were made for the variable so far
 
 
 def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:
@@ -50,13 +50,13 @@ def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_
     Raises:
       UnsupportedError: there is no kernel. The message says why.
     """
-    tensorflow_operations.load()  # first, because users can correct this error
+    tensorflow_operations.load()  # first, because a user can correct this error
     dependencies = formulas.dependencies(variable)
     key = id(variable), sparse, dependencies.flags, dependencies.dtypes
     choices = _choices.setdefault(formulas.optimizer, {})
     choice = choices.get(key)
     if choice is not None and choice.variable() is not variable:
-        choice = None  # of an earlier variable with the same id
+        choice = None  # it belongs to an earlier variable with the same id
     if choice is None or choice.dependencies != dependencies:
         kernels_made = 0 if choice is None else choice.kernels_made
         count_before = len(_checked_kernels)
@@ -73,7 +73,8 @@ def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_
         kernels_made += len(_checked_kernels) - count_before
         # Read again, because the rule may have set attributes.
         dependencies = formulas.dependencies(variable, again=True)
-        choice = choices[key] = _Choice(reference, dependencies, kernel, kernels_made)
+        choice = _Choice(reference, dependencies, kernel, kernels_made)
+        choices[key] = choice
     if isinstance(choice.kernel, str):
         raise UnsupportedError(choice.kernel)
     check_process(choice.kernel, variable.device)
@@ -88,7 +89,7 @@ def checked_kernel(formula: PureUpdate) -> compiled_kernels.Kernel:
     """
     library = tensorflow_operations.load()
     program = formula.program()
-    key = emit(program, formula.slots), *inputs_of(program, formula.slots).names
+    key = (emit(program, formula.slots), *inputs_of(program, formula.slots).names)
     if key not in _checked_kernels:
         try:
             kernel = compiled_kernels.compiled(program, formula.slots)
@@ -158,9 +159,9 @@ def check_place(name: str, device: Optional[str]) -> None:
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if device and _is_remote(device):
-        place = device.partition("/device:")[0], settings.current().target
+        process, target = device.partition("/device:")[0], settings.current().target
         operations = tensorflow_operations.load().operations
-        reason = tensorflow_operations.missing_in_process(operations, kernel.key, *place)
+        reason = tensorflow_operations.missing_in_process(operations, kernel.key, process, target)
         if reason:
             raise UnsupportedError(reason)
 

@@ -26,13 +26,13 @@ from legacy_opt.programs.program import UnsupportedError
 # limit, because the operation locks all these variables and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
-# For the (id, name) of each variable and average that was updated, whether a kernel did it. None
-# unless `legacy-opt run --native` counts them.
+# {(id, name) of a variable or average: whether a kernel has updated it}. None unless
+# `legacy-opt run --native` counts the updated variables.
 have_kernels: Optional[Dict[Tuple[int, str], bool]] = None
 
 
 class _KernelUpdate(NamedTuple):
-    """An update by a kernel; see `StepKernels.update`. Row numbers may be repeated."""
+    """An update by a kernel; see `StepKernels.update`. `indices` may have duplicates."""
 
     formulas: Formulas
     kernel: Any
@@ -148,7 +148,7 @@ class NativeKernels(StepKernels):
         formulas = AverageFormulas(self._optimizer, rate)
         done, _ = _apply_together(formulas, list(zip(values, averages)), all_wait=False)
         operations = [each for each in dict.fromkeys(done.values()) if each is not None]
-        # Averages that occur several times have not been updated, either.
+        # `done` also lacks averages that occur several times, for which there may be a kernel.
         not_done = [
             i
             for i, average in enumerate(averages)
@@ -170,14 +170,15 @@ class NativeKernels(StepKernels):
 def _apply_together(
     formulas: Formulas, grads_and_vars: Sequence[Tuple[Any, Variable]], all_wait: bool
 ) -> Tuple[Dict[int, Any], List[GradAndVar]]:
-    """Updates variables as `NativeKernels.start` does; none of them if `all_wait`.
+    """Updates the variables that need not wait. If `all_wait`, only looks for kernels.
 
     Returns:
       A dict from the ``id`` of each updated variable to its operation, and the list of the pairs
       for which there is no kernel.
     """
     occurrences = collections.Counter(id(variable) for _, variable in grads_and_vars)
-    groups, done, without_kernel = {}, {}, []
+    without_kernel = []
+    groups = {}
     for grad, variable in grads_and_vars:
         if variable.shape.num_elements() == 0:
             continue
@@ -187,11 +188,12 @@ def _apply_together(
         if update is None:
             without_kernel.append((grad, variable))
             continue
-        # Such an update waits for the call of its update method, because TensorFlow sums the rows
-        # of equal ids before this call. (scatter_nd in `update` would add these rows in any order.)
+        # An update that needs a dense gradient waits for the call of its update method. Before this
+        # call, TensorFlow sums the rows of equal ids. (scatter_nd would add them in any order.)
         waits = sparse and (formulas.must_wait(variable) or _needs_dense(update))
         if not (waits or all_wait or occurrences[id(variable)] > 1):
             groups.setdefault(_group_key(update), []).append(update)
+    done = {}
     for group in groups.values():
         for updates in _split(group):
             with tf.device(updates[0].variable.device):
@@ -210,7 +212,7 @@ def _needs_dense(update: _KernelUpdate) -> bool:
 def _update_or_none(
     formulas: Formulas, grad: Tensor, variable: Variable, indices: Optional[Tensor]
 ) -> Optional[_KernelUpdate]:
-    """Returns an `_KernelUpdate`; warns and returns None if there is no kernel."""
+    """Returns a `_KernelUpdate`; warns and returns None if there is no kernel."""
     optimizer = formulas.optimizer
     name = type(optimizer).__name__
     sparse = indices is not None
@@ -233,7 +235,7 @@ def _group_key(update: _KernelUpdate) -> Any:
     """Returns a key: a single operation can run all updates that have the same key."""
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
-        return id(variable)
+        return id(variable)  # no other update has this key
     factors = getattr(update.formulas, "factors", ())
     scalars = tuple(identity_of(factor.scalar) for factor in factors)
     # Two programs may have the same kernel, but read other scalars or slots.
@@ -242,6 +244,7 @@ def _group_key(update: _KernelUpdate) -> Any:
 
 
 def _bytes(update: _KernelUpdate) -> int:
+    """Returns the size of the variable. A variable of unknown size counts as large."""
     count = update.variable.shape.num_elements()
     return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
 
@@ -280,8 +283,9 @@ def _run(updates: List[_KernelUpdate]) -> Any:
     if indices is not None:
         arguments.update(ids=indices, all_rows=formulas.needs_whole_tensor(variable))
         return tensorflow_operations.update(library, kernel, tensors, **arguments)
-    names = [_resource_name(each) for each in tensors] if settings.current().by_name else [None]
-    if None in names:
+    by_name = settings.current().by_name
+    names = [_resource_name(each) for each in tensors] if by_name else []
+    if not by_name or None in names:
         return tensorflow_operations.update(library, kernel, tensors, **arguments)
     with contextlib.ExitStack() as stack:
         for each in tensors:  # on the device whose resources have these names
@@ -290,10 +294,9 @@ def _run(updates: List[_KernelUpdate]) -> Any:
 
 
 def _resource_name(tensor: Tensor) -> Optional[str]:
-    """Returns the name of the resource variable with a handle; None if it has no such name here.
+    """Returns the name of the resource behind a handle; None if the kernel must get the handle.
 
-    A function needs the handle, because TensorFlow orders the operations of a function by their
-    handles.
+    In a function it must, because TensorFlow orders the operations of a function by handles.
     """
     if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
         return None

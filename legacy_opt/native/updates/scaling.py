@@ -70,8 +70,8 @@ def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
       grad: the gradient.
 
     Returns:
-      A `ScaledFormulas`, and the tensor before the multiplications and divisions. If there are
-      none, or when executing eagerly: `formulas` and `grad`.
+      A `ScaledFormulas`, and the tensor before the multiplications and divisions. Without such
+      operations, and when executing eagerly: `formulas` and `grad` themselves.
     """
     factors = []
     unscaled = grad
@@ -93,7 +93,8 @@ def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
         factors.append(Factor(operation.type, scalar))
     if not factors or may_share_ref_memory(unscaled) or unscaled.dtype != grad.dtype:
         return formulas, grad
-    return ScaledFormulas(formulas, factors[::-1]), unscaled
+    factors.reverse()  # the last operation was found first
+    return ScaledFormulas(formulas, factors), unscaled
 
 
 def _operands(operation: Operation) -> Optional[Tuple[Tensor, Tensor]]:
@@ -111,7 +112,7 @@ def _operands(operation: Operation) -> Optional[Tuple[Tensor, Tensor]]:
 def _is_scaled(operation: Operation, tensor: Tensor, scalar: Tensor) -> bool:
     """Whether an operation scales `tensor`, which has the shape of the result, by `scalar`."""
     result = operation.outputs[0].shape
-    if None in (result.rank, tensor.shape.rank) or scalar.shape.num_elements() != 1:
+    if result.rank is None or tensor.shape.rank is None or scalar.shape.num_elements() != 1:
         return False
     return result.as_list() == tensor.shape.as_list()
 
