@@ -19,8 +19,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.types import V1Optimizer
 
-# The state of a training step. A kernel gets its scalars and slots as inputs, and what else it
-# depends on is in `Formulas.flags`.
+# The state of a training step, which is not compared: a kernel gets it as inputs, or it is in
+# `Formulas.flags`.
 _STATE = ("_rule_step", "_new_steps", "_step_pairs", "_step_kernels", "_step_waits_for")
 _STATE += ("_decay_step", "_slots", "_non_slot_dict", "_deferred_slot_restorations")
 _IMMUTABLE = (bool, int, complex, str, bytes, range, slice, type(None), type(...))
@@ -32,12 +32,12 @@ _CODE += (classmethod, staticmethod)
 
 
 def values_of(optimizer: V1Optimizer) -> Any:
-    """Returns an object that equals a later one if nothing has changed that a rule may read.
+    """Returns a snapshot, which equals a later snapshot if a rule would read the same attributes.
 
-    These are the attributes of the optimizer and of its classes. Numbers, strings, arrays and
-    containers are compared by value, other objects by identity and by their attributes. Of eager
-    tensors only dtype and shape count, because rules cannot read their values while they are traced
-    (see `without_eager_tensors`).
+    A snapshot contains the attributes of the optimizer and of the optimizer's classes. Numbers,
+    strings, arrays and containers are compared by value, other objects by identity and by their
+    attributes. Eager tensors are compared by dtype and shape, because a rule cannot read their
+    values while it is traced (see `without_eager_tensors`).
     """
     seen = {id(optimizer): 0}
     owners = [optimizer, *(cls for cls in type(optimizer).__mro__ if not _is_of_library(cls))]
@@ -46,7 +46,8 @@ def values_of(optimizer: V1Optimizer) -> Any:
             (name, _comparable_attribute(value, seen))
             for owner in owners
             for name, value in list(vars(owner).items())
-            if name not in _STATE and name[:2] != "__" and name[:6] != "_self_"
+            # TensorFlow's checkpoints use attributes that begin with "_self_".
+            if name not in _STATE and not name.startswith(("__", "_self_"))
         ]
     except RecursionError:
         return object()  # equals nothing, so the rule is traced again
@@ -108,13 +109,13 @@ def _comparable(value: Any, seen: Dict[int, int]) -> Any:
 
     Args:
       value: the value.
-      seen: a dict from the ids of the objects that have been compared to their numbers.
+      seen: {id of an object: its number, in order of the first visit}.
     """
     kind = type(value)
+    if kind in (float, complex):
+        return kind, repr(value)  # NaN equals NaN, and 0.0 does not equal -0.0
     if kind in _IMMUTABLE:
-        return kind, repr(value) if kind is complex else value
-    if kind is float:
-        return kind, value.hex()  # so that NaN equals NaN, and 0.0 does not equal -0.0
+        return kind, value
     if id(value) in seen:
         return "seen", seen[id(value)]
     seen[id(value)] = len(seen)
@@ -137,13 +138,15 @@ def _comparable(value: Any, seen: Dict[int, int]) -> Any:
         items = [_comparable(each, seen) for each in sorted(value, key=repr)]
     elif not hasattr(value, "__dict__"):
         return object()  # it may have changed, and nothing tells whether it has
-    return kind, _Identity(value) if items is None else items, _comparable_state(value, seen)
+    content = _Identity(value) if items is None else items
+    return kind, content, _comparable_state(value, seen)
 
 
 def _comparable_state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]:
-    """Returns the attributes of an object."""
+    """Returns the attributes of an object for comparison."""
     state = getattr(value, "__dict__", {})
-    if any(_is_of_library(cls) for cls in type(value).__mro__):  # for example a Keras model
+    if any(_is_of_library(cls) for cls in type(value).__mro__):
+        # The other attributes of, for example, a Keras model belong to the library.
         state = {name: item for name, item in state.items() if type(item) in (*_IMMUTABLE, float)}
     return [(name, _comparable(item, seen)) for name, item in list(state.items())]
 

@@ -16,6 +16,7 @@ _INFINITY, _NAN = float("inf"), float("nan")
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _SMALLEST = 2.2250738585072014e-308  # the smallest normal number
+# The coefficients of the polynomials in `_parts_of_exp` and `_log_of_positive`.
 _OF_EXP = (
     1.6059043836821613e-10,  # 1/13!
     2.0876756987868099e-09,
@@ -77,7 +78,7 @@ def _log_of_positive(library: Any, x: Any) -> Any:
     bits = library.bits(library.where(is_small, x * 18014398509481984.0, x))  # 2**54
     e = ((bits >> 20) >> 32) - 1023
     m = library.of_bits((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000)
-    is_large = m > 1.4142135623730951
+    is_large = m > 1.4142135623730951  # the square root of 2
     m = library.where(is_large, m * 0.5, m)
     k = library.cast(e, "float64") + library.where(is_large, 1.0, 0.0)
     k = k - library.where(is_small, 54.0, 0.0)

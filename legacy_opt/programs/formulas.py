@@ -42,12 +42,12 @@ SOME_ROWS = 7  # a number of touched rows, on which rules must not depend
 
 
 class Dependencies(NamedTuple):
-    """What the update of a variable depends on, besides the values of its inputs.
+    """The state on which the update of a variable depends, besides the values of the inputs.
 
-    While this does not change, the program that was traced is up to date.
+    While this state does not change, the program that was traced is up to date.
 
     Attributes:
-      flags: what differs from variable to variable and from step to step, and is hashable.
+      flags: the result of `Formulas.flags`, which is hashable.
       dtypes: the names and dtypes of the scalars.
       attributes: the attributes of the optimizer, which a rule may read in Python.
     """
@@ -58,10 +58,10 @@ class Dependencies(NamedTuple):
 
 
 class PureUpdate(NamedTuple):
-    """The update of one variable as data: all that is traced, checked and compiled.
+    """The update of one variable as data, which is traced, checked and compiled.
 
     Attributes:
-      inputs: the inputs: gradient, value, slots and scalars (hyperparameters of the step).
+      inputs: gradient, value, slots and scalars (hyperparameters of the step).
       shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
       function: a function that takes a dict from inputs to tensors, and returns `Results`. It
         contains the rule with its rounding.
@@ -149,7 +149,7 @@ class Formulas:
         return [Input(name, SCALAR, each.dtype.base_dtype.name) for name, each in tensors.items()]
 
     def flags(self, variable: Variable) -> Any:
-        """Returns what the update of a variable depends on, besides attributes and `scalars`."""
+        """Returns the state for `Dependencies` that is not in the attributes or `scalars`."""
         del variable
         return type(self)
 
@@ -183,10 +183,10 @@ class Formulas:
         raise NotImplementedError
 
     def given(self) -> Given:
-        """Returns the scalars from which records compute those of a training step.
+        """Returns the scalars from which records compute the result of `scalars`.
 
         Raises:
-          UnsupportedError: they are not known.
+          UnsupportedError: the optimizer cannot be recorded.
         """
         raise UnsupportedError(f"{type(self).__name__} have no record")
 
@@ -215,7 +215,8 @@ class Formulas:
         layouts = self.slot_layouts(variable)
         slots = []
         for name, layout in layouts.items():
-            level, slot_dtype = level_of_slot(layout, variable, by_rows), layout.dtype or dtype
+            level = level_of_slot(layout, variable, by_rows)
+            slot_dtype = layout.dtype or dtype
             slots.append(Input(name, level, slot_dtype.name, is_slot=True))
         scalars = self.scalar_inputs(dtype)
         for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
@@ -309,7 +310,7 @@ def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
     """
     count_kind = getattr(layout, "count_kind", None)
     if count_kind is not None:
-        # In a dense update, the partitions share an element of the first partition. Kernels cannot.
+        # A dense update of a partition also counts in the first partition. Kernels cannot do this.
         if not by_rows and versions.part_of(variable) is not None:
             raise UnsupportedError(
                 f"kernels do not support {type(layout).__name__} for a partition"
@@ -318,9 +319,9 @@ def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
         return level_in_program(count_kind, by_rows)
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
     rank = variable.shape.rank
-    if isinstance(layout, TensorSlot) and not by_rows and rank is not None:
+    if isinstance(layout, TensorSlot) and not by_rows and rank is not None and rank > 1:
         axes = layout.axes(variable)
-        for level in (MATRIX_ROW, MATRIX_COLUMN) if rank > 1 else ():
+        for level in (MATRIX_ROW, MATRIX_COLUMN):
             shape = [variable.shape[axis] for axis in axes]
             if axes == axes_of(level, rank) and layout.shape.as_list() == shape:
                 levels.append((TensorSlot, level))

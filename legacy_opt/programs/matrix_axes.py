@@ -40,8 +40,8 @@ def level_with(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
       axes: the axes of the tensor.
       rank: the rank of the variable.
       levels: the levels of the operands. A tensor without axes gets the highest of these levels,
-        because its own level may be `SCALAR` or `MATRIX`: if the variable is a single matrix, a
-        value of the level `MATRIX` has no axes, either.
+        because it may be a `SCALAR` or a `MATRIX`: if the variable is a single matrix, a value per
+        matrix has no axes, either.
     """
     variable_axes = {axis for axis in axes if axis is not None}
     if not variable_axes:

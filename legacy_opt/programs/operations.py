@@ -31,8 +31,8 @@ class Operation(NamedTuple):
 
     Attributes:
       operands: the number of operands; None means at least one.
-      dtypes: the dtypes of the operands, which are equal. If these are `FLOATS`, the operands may
-        also be `HALF` in kernels.
+      dtypes: the possible dtypes of the operands. All operands have the same dtype. In kernels,
+        `FLOATS` includes `HALF`.
       code: the C expression, in which {0}, {1}, … are the operands, {type} is the C type of the
         result and {f} is the suffix of C functions ("f" for float, empty for double); or a function
         that takes the operands and two keyword arguments, `rounded` (a function that rounds an
@@ -40,14 +40,14 @@ class Operation(NamedTuple):
       meaning: a function that computes the operation with the arrays of any library. Its arguments
         are a `recorded.arrays.interpreter.Computation` and the operands. None if the interpreter
         itself computes it.
-      rounds: whether the result is rounded.
-      result: the dtype of the result: "same" as that of the operands, "bool", "any", or "choice":
-        that of the second and third operand, the first being a bool.
-      integer_code: for a division, the C expression for integers, and that for the divisor -1. On
-        x86-64, the processor raises an error if it divides the lowest integer by -1.
-      function: for an elementary function, its formula in float64, which rounds once at the end;
-        `meaning` is None.
-      fast: the name of this function in PyTorch and in JAX.
+      rounds: whether the result is rounded; False if it is always exact.
+      result: the dtype of the result: "same" as the operands, "bool", "any", or "choice" (the dtype
+        of the second and third operand; the first operand is a bool).
+      integer_code: for a division, the C expression for integers, and another one for the divisor
+        -1, because x86-64 processors raise an error if they divide the lowest integer by -1.
+      function: for an elementary function, a function that computes it in float64, and is rounded
+        once at the end. If `function` is given, `meaning` is None.
+      fast: the name of the elementary function in PyTorch and in JAX.
     """
 
     operands: Optional[int]
@@ -84,7 +84,7 @@ def _sign(do: Any, a: Any) -> Any:
     return do.where(a != a, a, do.where(a > 0, one, do.where(a < 0, -one, zero)))
 
 
-def _of_difference(a: str, b: str, rounded: Callable[[str], str], f: str) -> str:
+def _square_of_difference(a: str, b: str, rounded: Callable[[str], str], f: str) -> str:
     del f
     difference = rounded(f"{a} - {b}")
     return f"({difference}) * ({difference})"
@@ -101,11 +101,14 @@ def _comparison(operator: str, meaning: Callable[..., Any]) -> Operation:
 
 
 def _function(operands: int, code: str, function: Callable[..., Any], fast: str) -> Operation:
-    return Operation(operands, FLOATS, code, None, True, function=function, fast=fast)
+    return Operation(
+        operands, FLOATS, code, meaning=None, rounds=True, function=function, fast=fast
+    )
 
 
 _exact = functools.partial(Operation, rounds=False)
 _rounded = functools.partial(Operation, rounds=True)
+# A starred tuple only keeps the number of operands, the dtypes and the C code on one line.
 OPERATIONS: Dict[str, Operation] = {
     "Abs": _exact(1, NUMBERS, "{0} < 0 ? -{0} : {0} + 0", lambda do, a: abs(a)),  # -0.0 + 0 is 0.0
     "Add": _rounded(2, NUMBERS, "{0} + {1}", lambda do, a, b: a + b),
@@ -169,7 +172,7 @@ OPERATIONS: Dict[str, Operation] = {
     "Sqrt": _rounded(1, FLOATS, "__builtin_sqrt{f}({0})", lambda do, a: do.library.sqrt(a)),
     "Square": _rounded(1, NUMBERS, "{0} * {0}", lambda do, a: a * a),
     "SquaredDifference": _rounded(
-        *(2, NUMBERS, _of_difference), lambda do, a, b: do("Square", do("Sub", a, b))
+        *(2, NUMBERS, _square_of_difference), lambda do, a, b: do("Square", do("Sub", a, b))
     ),
     "Sub": _rounded(2, NUMBERS, "{0} - {1}", lambda do, a, b: a - b),
     "Sum": _rounded(1, FLOATS, None, None),

@@ -21,6 +21,7 @@ def formulas_of(optimizer: V1Optimizer) -> Formulas:
     if not isinstance(optimizer, UpdateMethods):
         return RuleFormulas(optimizer)
     classes = type(optimizer).__mro__
+    # `UpdateMethods` calls the update methods of the classes after it.
     cls = _updating_class(classes[classes.index(UpdateMethods) + 1 :])
     if cls in stock_rules.RULES:
         formulas: Formulas = StockFormulas(optimizer, stock_rules.RULES[cls])

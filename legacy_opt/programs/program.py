@@ -78,10 +78,11 @@ class Input(NamedTuple):
 
     @property
     def key(self) -> Tuple[str, str]:
-        """The kind and the name, as a `Node` has them."""
+        """The kind and the name, as in `Node.detail`."""
         if self.is_slot:
             return SLOT, self.name
-        return (TENSOR if self.level == ELEMENT else NUMBER), self.name
+        kind = TENSOR if self.level == ELEMENT else NUMBER
+        return kind, self.name
 
 
 class Node(NamedTuple):
@@ -135,8 +136,8 @@ class Program(NamedTuple):
     """The update of a variable.
 
     Attributes:
-      by_rows: whether the program gets only the rows that a sparse gradient touches. If it does
-        not, a sparse gradient is made dense.
+      by_rows: whether the program gets only the rows that a sparse gradient touches. If
+        False, a sparse gradient is made dense.
       nodes: the nodes, each after its operands.
       value: the position of the variable's new value.
       changes: a dict from names of slots to their `Change`.
@@ -155,9 +156,9 @@ class Program(NamedTuple):
     @property
     def results(self) -> Set[int]:
         """The positions of the nodes that `value` and `changes` name."""
-        changes = [(each.node, each.factor) for each in self.changes.values()]
-        found = {self.value, *(position for pair in changes for position in pair)}
-        return {each for each in found if each is not None}
+        changes = self.changes.values()
+        factors = [each.factor for each in changes if each.factor is not None]
+        return {self.value, *(each.node for each in changes), *factors}
 
     @property
     def has_matrices(self) -> bool:
@@ -175,13 +176,13 @@ class Program(NamedTuple):
         return any(change.how == FADE for change in self.changes.values())
 
     def sums(self, level: str) -> List[int]:
-        """Returns the positions of sums; those over all elements have the level `SCALAR`."""
+        """Returns the positions of the sums of a level; `SCALAR` means sums over all elements."""
         return [
             i for i, node in enumerate(self.nodes) if node.operation in SUMS and node.level == level
         ]
 
     def needed_for(self, positions: Iterable[int]) -> Set[int]:
-        """Returns the nodes that a loop over elements must read or compute, to compute some."""
+        """Returns the nodes that a loop over elements reads or computes to get some nodes."""
         needed: Set[int] = set()
         waiting = list(positions)
         while waiting:
@@ -199,14 +200,16 @@ class Program(NamedTuple):
         """
         needed = set(self.results)
         for i in reversed(range(len(self.nodes))):
-            needed.update(self.nodes[i].inputs if i in needed else ())
+            if i in needed:
+                needed.update(self.nodes[i].inputs)
         if len(needed) == len(self.nodes):
             return self
-        places: Dict[Any, Any] = {old: new for new, old in enumerate(sorted(needed))}
-        places[None] = None
+        kept = sorted(needed)
+        places: Dict[Any, Any] = {old: new for new, old in enumerate(kept)}
+        places[None] = None  # for changes without a factor
         nodes = tuple(
-            node._replace(inputs=tuple(map(places.get, node.inputs)))
-            for node in map(self.nodes.__getitem__, sorted(needed))
+            self.nodes[old]._replace(inputs=tuple(map(places.get, self.nodes[old].inputs)))
+            for old in kept
         )
         changes = {
             name: Change(each.how, places[each.node], places[each.factor])
@@ -219,11 +222,12 @@ def stage_of(operation: str, level: str, stages: Iterable[int]) -> int:
     """Returns the stage of a node: `BEFORE_SUMS`, `AFTER_LINES` and so on.
 
     Args:
-      operation: its operation.
-      level: its level.
-      stages: the stages of its operands.
+      operation: the operation of the node.
+      level: the level of the node.
+      stages: the stages of the operands.
     """
-    return max([_STAGES_OF_SUMS[level] if operation in SUMS else BEFORE_SUMS, *stages])
+    earliest = _STAGES_OF_SUMS[level] if operation in SUMS else BEFORE_SUMS
+    return max([earliest, *stages])
 
 
 def stages(nodes: Nodes) -> List[int]:
@@ -250,7 +254,7 @@ def joined_level(levels: Sequence[str]) -> Optional[str]:
 
 
 def level_in_program(layout: str, by_rows: bool) -> str:
-    """Returns the level at which a program reads a slot with a level, or with counts of a kind."""
+    """Returns the level of a slot; `layout` is its level, or its kind of counts."""
     if layout in CountLayout.KINDS:
         return ROW if by_rows else SCALAR
     return layout
@@ -261,10 +265,10 @@ def check(program: Program, slots: Iterable[Input]) -> None:
     stage = stages(program.nodes)
     by_name = {each.name: each for each in slots}
     for name, change in program.changes.items():
-        level, node = by_name[name].level, program.nodes[change.node]
-        known = LEVELS[: LEVELS.index(level) + 1]
-        known = (level, SCALAR, MATRIX) if level in LINES else known
-        if level != ELEMENT and (node.level not in known or stage[change.node] == AFTER_SUMS):
+        level = by_name[name].level
+        lower = (SCALAR, MATRIX) if level in LINES else LEVELS[: LEVELS.index(level)]
+        is_known = program.nodes[change.node].level in (level, *lower)
+        if level != ELEMENT and (not is_known or stage[change.node] == AFTER_SUMS):
             raise UnsupportedError(
                 f"the slot {name!r} has no value per element, but its new value needs one"
             )
@@ -278,7 +282,7 @@ def check(program: Program, slots: Iterable[Input]) -> None:
                 "value per element and the factor is a scalar"
             )
     for i, node in enumerate(program.nodes):
-        latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
+        latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_MATRICES
         if node.level in OF_MATRICES and stage[i] > latest:
             raise UnsupportedError(
                 "kernels cannot compute a value per row or column from a sum over all elements"

@@ -50,9 +50,11 @@ class RuleFormulas(Formulas):
             tensors.
           dtype: the dtype of the variables.
         """
-        optimizer, before = self.optimizer, self.optimizer._rule_step
+        optimizer = self.optimizer
+        before = optimizer._rule_step
         global_step = given.get("global_step")
-        if global_step is None and before.global_step is not None:  # a number: it does not change
+        if global_step is None and before.global_step is not None:
+            # The optimizer has a fixed number as its global step.
             global_step = tf.convert_to_tensor(optimizer.global_step_variable())
         tensors = {name: given[name] for name in before.tensors}
         step = before._replace(tensors=tensors, global_step=global_step, once={})
@@ -108,7 +110,7 @@ class RuleFormulas(Formulas):
             slot_changes = {
                 slot: _how_and_values(each)
                 for slot, each in changes.items()
-                if each is not slots[slot]
+                if each is not slots[slot]  # otherwise, the rule returned the slot unchanged
             }
             return Results(change, slot_changes)
 

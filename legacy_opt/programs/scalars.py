@@ -1,4 +1,4 @@
-"""The scalars of a training step from which records compute: hyperparameters, shared variables."""
+"""Hyperparameters and shared variables, from which records compute the scalars of a step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from legacy_opt.core.types import Tensor, Variable
 
 
 class Given(NamedTuple):
-    """The scalars from which those of a training step are computed.
+    """The scalars from which the result of `Formulas.scalars` is computed.
 
     Attributes:
-      hyperparameters: a dict from names to (tensor in the optimizer, value or None, attribute of
-        the optimizer that has the value).
+      hyperparameters: a dict from names to (tensor in the optimizer, value or None, name of the
+        optimizer's attribute with the value).
       shared: a dict from names to shared variables.
       global_step: the dtype of the global step, or None.
     """
@@ -36,7 +36,7 @@ def evaluated(tensor: Tensor) -> Any:
 
 
 def number(value: Any, dtype: str) -> Optional[Union[bool, int, float]]:
-    """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
+    """Returns a number or constant as a number of `dtype`; None for other hyperparameters."""
     if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
         return tf.make_ndarray(value.op.get_attr("value")).item()
     if value is None or argument_checks.is_tensor_like(value) or callable(value):

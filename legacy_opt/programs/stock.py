@@ -44,21 +44,22 @@ class StockFormulas(Formulas):
         return scalars_of(self.rule, self.optimizer)
 
     def given(self) -> Given:
-        hyperparameters, global_step = {}, None
+        hyperparameters = {}
+        global_step = None
         for name, tensor in self.scalars(tf.float32).items():
             if name == "global_step":
                 global_step = tensor.dtype.base_dtype.name
             elif name not in _POWERS:
                 attributes = self.rule.tensors[name]
                 last = attributes if isinstance(attributes, str) else attributes[-1]
-                value = re.sub("_tensor$|_t$", "", last)
-                hyperparameters[name] = tensor, evaluated(tensor), value
+                attribute_of_value = re.sub("_tensor$|_t$", "", last)
+                hyperparameters[name] = tensor, evaluated(tensor), attribute_of_value
         powers = self.optimizer._get_beta_accumulators() if self.rule.powers else ()
         return Given(hyperparameters, dict(zip(_POWERS, powers)), global_step)
 
     def before(self, given: Tensors, dtype: DType) -> Tensors:
         scalars = {name: given[name] for name in self.scalars(dtype)}
-        if "global_step" in scalars:  # AdagradDA counts the step that it does
+        if "global_step" in scalars:  # AdagradDA counts the current step, too
             scalars["global_step"] += 1
         return scalars
 

@@ -30,7 +30,7 @@ from legacy_opt.programs.program import (
     stage_of,
 )
 
-# Operations that return their inputs. IdentityN is that of functions with a gradient of their own.
+# Operations that return their inputs. IdentityN comes from functions with custom gradients.
 _UNCHANGED = ("Identity", "IdentityN", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
@@ -129,16 +129,17 @@ def trace_scalars(
 
 
 class _GraphReader:
-    """Converts tensors to nodes, which other methods name by their positions in `nodes`."""
+    """Converts tensors to nodes. Methods take and return nodes as their positions in `nodes`."""
 
     def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
         self.nodes: List[Node] = []
-        self._stages: List[int] = []  # of the nodes
+        self._stages: List[int] = []  # the stages of `nodes`
         self._shape = shape
         self._rank = None if shape is None else len(shape)
         self._inputs = {}  # name of a placeholder -> Input
         self._tensor_nodes = {}  # (name of an operation, number of its output) -> position
-        self._positions = {}  # (a node without its detail, which may be NaN; its repr) -> position
+        # (node without its detail, repr of the detail) -> position; NaN would not equal NaN.
+        self._positions = {}
 
     def placeholder(self, input_: Input) -> Tensor:
         """Returns a placeholder for an `Input`."""
@@ -219,18 +220,20 @@ class _GraphReader:
         return highest(levels)
 
     def level_of_sum(self, tensor: Tensor, level: str) -> str:
-        """Returns the level of a sum of a value of a level.
+        """Returns the level of the sum `tensor`; `level` is the level of the operand.
 
         Raises:
-          UnsupportedError: kernels cannot compute the sum.
+          UnsupportedError: kernels cannot compute the sum. `_sum` completes the message.
         """
         operand = tensor.op.inputs[0]
         axes = _constant_array(tensor.op.inputs[1].op)
         rank = operand.shape.rank
         if rank is None:
             raise UnsupportedError("of a value of unknown rank")
-        if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
-            raise UnsupportedError("over some of the axes")
+        if rank:
+            summed = set() if axes is None else {int(axis) % rank for axis in axes.flat}
+            if len(summed) < rank:
+                raise UnsupportedError("over some of the axes")
         if level != ELEMENT:
             raise UnsupportedError("of a value with fewer elements than the variable")
         return SCALAR
@@ -258,8 +261,8 @@ class _GraphReader:
         if key not in self._positions:
             self._positions[key] = len(self.nodes)
             self.nodes.append(node)
-            before = [self._stages[each] for each in inputs]
-            self._stages.append(stage_of(operation, level, before))
+            stages_of_inputs = [self._stages[each] for each in inputs]
+            self._stages.append(stage_of(operation, level, stages_of_inputs))
         return self._positions[key]
 
 
@@ -306,16 +309,17 @@ class _MatrixReader(_GraphReader):
         positions = _constant_array(operation.inputs[1].op)
         if positions is None:
             raise UnsupportedError("over unknown axes")
-        before = self._axes_of(operation.inputs[0])
-        if len(before) != operation.inputs[0].shape.rank:
+        operand_axes = self._axes_of(operation.inputs[0])
+        if len(operand_axes) != operation.inputs[0].shape.rank:
             raise UnsupportedError("of a constant")
         keeps_dims = operation.get_attr("keep_dims")
-        axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
+        axes = matrix_axes.reduced(operand_axes, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
         result = matrix_axes.level_with(axes, self._rank, [MATRIX])
         kept = set(axes) - {None}
         if level == ELEMENT and not kept:
             return SCALAR
+        # `result` is also MATRIX if no axis is kept.
         is_whole = result != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
         if is_whole and (level, result) in SUMS_OF_LEVELS:
             return result
@@ -351,8 +355,8 @@ def _constant(operation: Operation) -> Any:
             f"kernels do not support a constant without elements ({operation.name!r})"
         )
     first = values.flat[0]
-    is_equal = (values == first) | (values != values) & (first != first)  # NaN equals NaN
-    if not np.all(is_equal):
+    are_both_nan = (values != values) & (first != first)
+    if not np.all((values == first) | are_both_nan):
         raise UnsupportedError(
             f"kernels do not support a constant whose elements differ ({operation.name!r})"
         )

@@ -23,24 +23,27 @@ class DecayedFormulas(ChangedFormulas):
         A kernel that updates all rows cannot decay only some rows. So TensorFlow operations decay
         the rows before the kernel runs.
         """
-        decays = self.flags(variable)[0]
-        return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
+        if self._decays(variable) and self.needs_whole_tensor(variable):
+            return True
+        return super().must_wait(variable)
+
+    def _decays(self, variable: Variable) -> bool:
+        """Whether the variable is in `decay_var_list` and has not been decayed in this step yet."""
+        has_decayed = self.optimizer._decay_step.has_decayed
+        return self.optimizer.decays(variable) and not has_decayed
 
     def flags(self, variable: Variable) -> Any:
-        # `decay_var_list` may be another one in each step, and the optimizer may have decayed the
-        # variable already.
-        has_decayed = self.optimizer._decay_step.has_decayed
-        decays = self.optimizer.decays(variable) and not has_decayed
-        return decays, super().flags(variable)
+        return self._decays(variable), super().flags(variable)
 
     def _scalars(self, dtype: DType) -> Tensors:
         factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
         return dict(super()._scalars(dtype), **{_NAME: factor})
 
     def given(self) -> Given:
-        optimizer, given = self.optimizer, self.base.given()
-        own = optimizer._weight_decay_tensor, optimizer._weight_decay, "_weight_decay"
-        hyperparameters = dict(given.hyperparameters, weight_decay=own)
+        optimizer = self.optimizer
+        given = self.base.given()
+        weight_decay = optimizer._weight_decay_tensor, optimizer._weight_decay, "_weight_decay"
+        hyperparameters = dict(given.hyperparameters, weight_decay=weight_decay)
         return given._replace(hyperparameters=hyperparameters)
 
     def before(self, given: Tensors, dtype: DType) -> Tensors:
@@ -52,8 +55,8 @@ class DecayedFormulas(ChangedFormulas):
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         base_update = super().function(variable, sparse)
-        decays = self.flags(variable)[0]
-        if not decays or sparse and self.needs_whole_tensor(variable):
+        # TensorFlow operations decay the rows of such a sparse gradient; see `must_wait`.
+        if not self._decays(variable) or (sparse and self.needs_whole_tensor(variable)):
             return base_update
 
         def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
