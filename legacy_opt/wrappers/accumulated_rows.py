@@ -44,7 +44,7 @@ class GrowingSlot(Slot):
     def dynamic_shape(self, variable: Variable) -> Any:
         shape = self.static_shape(variable)
         if shape.rank is not None and shape[1:].is_fully_defined():
-            return [0] + shape[1:].as_list()
+            return [0] + shape[1:].as_list()  # 0 rows, so that the slot is created without rows
         return tf.concat([[0], super().dynamic_shape(variable)[1:]], axis=0)
 
     def create(
@@ -100,11 +100,13 @@ class Homes:
 
 
 def ids_and_rows(grad: Gradient, variable: Variable) -> Tuple[Tensor, Tensor]:
-    """Returns a gradient's ids (row numbers in the whole, unpartitioned variable) and its rows."""
+    """Returns the ids (row numbers in the whole, unpartitioned variable) and rows of a gradient."""
     if isinstance(grad, tf.IndexedSlices):
-        ids, rows = tf.cast(grad.indices, tf.int64), grad.values
+        ids = tf.cast(grad.indices, tf.int64)
+        rows = grad.values
     else:
-        ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
+        ids = tf.range(tf.shape(grad, out_type=tf.int64)[0])
+        rows = grad
     if is_cut_by_rows(variable):
         ids += versions.part_of(variable).offset[0]
     return ids, rows

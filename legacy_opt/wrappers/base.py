@@ -51,13 +51,12 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
     """
 
     native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
-    # For a warning: what the wrapper does without a native kernel, even if kernels are required;
-    # a predicate, such as "clips values".
+    # A predicate for a warning, such as "clips values": the work for which there are no kernels.
     _without_kernel: ClassVar[str] = ""
     _set_by_constructor = "_wrapped"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Disables AutoGraph: slow, fails on TF 1.15."""
+        """Disables AutoGraph, which is slow and fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
@@ -128,7 +127,8 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         """Returns a slot of the wrapper or of an inner optimizer, or None if it does not exist."""
         slot = self.own_slot(var, name)
         for inner in self._wrapped:
-            slot = inner.get_slot(var, name) if slot is None else slot
+            if slot is None:
+                slot = inner.get_slot(var, name)
         return slot
 
     def get_slot_names(self) -> List[str]:
@@ -167,9 +167,9 @@ def parts_of_a_step(global_step: Optional[Variable]) -> Iterator[None]:
 
     In this scope, call `apply_gradients` of the inner optimizers without `global_step`. After this
     scope, call `whole_step`, which increments the global step. Inner optimizers that depend on the
-    global step read `global_step` before it is incremented. The inner optimizers' operations are
-    not added to the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP
-    as the whole training step.
+    global step read it before it is incremented. Operations of inner optimizers are not added to
+    the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP as the whole
+    training step.
     """
     check_step_to_increment(global_step)
     with wrapper_increments(global_step):

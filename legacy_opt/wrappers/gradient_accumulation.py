@@ -162,7 +162,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
-        check_step_to_increment(global_step)  # the inner optimizer checks the step only in updates
+        check_step_to_increment(global_step)  # the inner optimizer would check it only in updates
         pairs = self._checked_pairs(grads_and_vars)
         building = versions.building()
         with tf.init_scope():
@@ -184,7 +184,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if building == versions.FUNCTION:
             done = conditions.run_by_cond(due, flush)
         else:
-            done = conditions.run_by_switch(due, due, lambda _: flush())
+            done = conditions.run_by_switch(predicate=due, data=due, run=lambda _: flush())
         if global_step is not None and building == versions.GRAPH:
             operations = graph.get_operations()[first_new:]
             warn_if_step_is_not_counted(self.wrapped[0], global_step, operations)
@@ -270,7 +270,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _number_of_accumulated_variables(self) -> int:
         graph = _graph_of_variables()
         keys = [key for name in _ONE_PER_VARIABLE for key in self._slot_dict(name)]
-        return sum(graph is (key[0] if isinstance(key, tuple) else None) for key in keys)
+        # In a TF1 graph, the key of a slot is a tuple that begins with the graph.
+        graphs = [key[0] if isinstance(key, tuple) else None for key in keys]
+        return sum(each is graph for each in graphs)
 
     def _count_name(self) -> str:
         return self._name + "/count"

@@ -155,8 +155,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Moves the averages for which there are kernels towards the values of the variables.
 
         Returns:
-          A list of operations; and for the other averages, a list of pairs (average, amount to
-          subtract from the average).
+          A list of operations; and a list of pairs (average, amount to subtract from the average)
+          for the averages without kernels.
         """
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
@@ -190,8 +190,6 @@ class MovingAverageOptimizer(OptimizerWrapper):
             return [in_all_replicas(_subtract, average, amount) for average, amount in pairs]
         return [_subtract(average, amount) for average, amount in pairs]
 
-    # The averages are slots.
-
     def _get_or_create_averages(self, variables: Sequence[Variable]) -> List[Variable]:
         """Returns the averages of all variables. Creates averages that do not exist yet."""
         if not tf.distribute.has_strategy():
@@ -216,8 +214,6 @@ class MovingAverageOptimizer(OptimizerWrapper):
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         super()._create_slots(var_list)
         self._create_missing_averages(var_list)
-
-    # Saving.
 
     def swapping_saver(
         self,
@@ -256,7 +252,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         for variable in v1.moving_average_variables():
             average = self.average(variable)
             if average is not None:
-                partners.update({variable.op.name: average, average.op.name: variable})
+                partners[variable.op.name] = average
+                partners[average.op.name] = variable
         if not partners:
             raise RuntimeError(
                 "swapping_saver must be called after minimize() or apply_gradients(), which "
@@ -307,8 +304,8 @@ def _read_now(value: Any) -> Any:
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # `value` may share the memory of a ref variable. This maximum is an equal value that does not,
-    # and that is computed after the control dependencies. A cast might read the memory earlier.
+    # `value` may share the memory of a ref variable, which a cast might read too early. The maximum
+    # waits for the control dependencies, equals `value`, and does not share this memory.
     return tf.maximum(value, value.dtype.min)
 
 

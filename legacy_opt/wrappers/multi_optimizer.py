@@ -89,7 +89,7 @@ class MultiOptimizer(OptimizerWrapper):
     ) -> None:
         class_name = type(self).__name__
         self._routes = multi_optimizer_routes.make_routes(class_name, routes)
-        # () or one route, which is used for variables that match no other route.
+        # Empty, or the only route of the variables that no other route matches.
         self._default = () if default is None else (Route(default, which=None),)
         # An optimizer with several routes is included once, and applies all its gradients at once.
         inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
@@ -115,10 +115,11 @@ class MultiOptimizer(OptimizerWrapper):
                     "expression. Use regular expressions for all routes, or save the model without "
                     "its optimizer."
                 )
+        default = [numbers[id(route.optimizer)] for route in self._default]
         return {
             "optimizers": list(self._wrapped),
             "routes": [[numbers[id(route.optimizer)], route.which] for route in self._routes],
-            "default": numbers[id(self._default[0].optimizer)] if self._default else None,
+            "default": default[0] if default else None,
             "name": self._name,
         }
 
@@ -159,7 +160,8 @@ class MultiOptimizer(OptimizerWrapper):
             its own `compute_gradients`.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
-        # TensorFlow's own method; that of OptimizerWrapper calls the only inner optimizer.
+        # TensorFlow's own method, because OptimizerWrapper.compute_gradients calls the only inner
+        # optimizer.
         compute = super(OptimizerWrapper, self).compute_gradients
         separate: Dict[Any, List[Variable]] = {
             id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)
@@ -174,11 +176,10 @@ class MultiOptimizer(OptimizerWrapper):
                 )
             var_list = v1.trainable_variables()
         variables = list(variables_in([var_list], "var_list"))
-        together = []  # the variables of all other optimizers
+        together = []  # the variables that are not in `separate`
         for variable, routes in self._routes_with_warning(variables):
             key = id(routes[0].optimizer) if routes else None
-            share = separate.get(key, together)
-            share.append(variable)
+            separate.get(key, together).append(variable)
         pairs = []
         if together or not variables:  # without any variable, TensorFlow raises its own error
             pairs += compute(loss, together, *args, **kwargs)
@@ -220,10 +221,8 @@ class MultiOptimizer(OptimizerWrapper):
         """Returns the name that regular expressions must match."""
         return self._name_in_keras(variable)
 
-    @staticmethod
-    def _name_in_keras(
-        variable: Variable,
-    ) -> str:  # copies that `to_keras` creates override this method
+    @staticmethod  # Copies that `to_keras` creates override this method.
+    def _name_in_keras(variable: Variable) -> str:
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
@@ -234,7 +233,7 @@ class MultiOptimizer(OptimizerWrapper):
     def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
         """Returns pairs (variable, the routes that match it).
 
-        If no route matches a variable, the default route is returned, if there is one.
+        A variable that no route matches gets the default route, if there is one.
         """
         conditions = [(route, route.condition(self.variable_name)) for route in self._routes]
         matched = []
@@ -273,7 +272,7 @@ class MultiOptimizer(OptimizerWrapper):
 
 def _computes_gradients_itself(optimizer: Any) -> bool:
     """Whether an optimizer or an inner optimizer overrides TensorFlow's `compute_gradients`."""
-    # Without __func__, the method was replaced in this object by a function.
+    # A function that replaces the method in this object has no __func__.
     method = getattr(optimizer.compute_gradients, "__func__", None)
     if method in (OptimizerWrapper.compute_gradients, MultiOptimizer.compute_gradients):
         return any(map(_computes_gradients_itself, optimizer.wrapped))

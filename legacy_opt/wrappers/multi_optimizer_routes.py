@@ -72,11 +72,11 @@ class Route(NamedTuple):
 
 
 def make_routes(class_name: str, pairs: Any) -> Tuple[Route, ...]:
-    """Returns the `routes` that the user passed as a tuple of `Route`.
+    """Returns a tuple with a `Route` for each pair (optimizer, which) that the user passed.
 
     Raises:
-      TypeError: `pairs` is not a list of (optimizer, which), with an optimizer of TF1 and a `which`
-        of one of the allowed types.
+      TypeError: `pairs` is not a list of pairs, an optimizer is not a v1 optimizer, or a `which`
+        has none of the allowed types.
       ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
     """
     if not isinstance(pairs, (list, tuple)):
@@ -159,7 +159,7 @@ def check_matched(
 ) -> None:
     """Raises a ValueError if a variable has no or several optimizers, or is listed twice.
 
-    `matched` is a list of pairs (variable, the routes that match it).
+    `matched` is the result of `MultiOptimizer.routes_of`.
     """
     keys = [_key(variable) for variable, _ in matched]
     listed_twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]

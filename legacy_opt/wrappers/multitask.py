@@ -29,7 +29,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, inner_optimizers
 
 v1 = tf.compat.v1
-_UPDATE_METHODS = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
+_BASIC_METHODS = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
@@ -82,7 +82,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):
-            if not any(_overrides(each, name) for name in _UPDATE_METHODS):
+            if not any(_overrides(each, name) for name in _BASIC_METHODS):
                 raise TypeError(
                     f"{type(self).__name__} cannot skip updates of {type(each).__name__}, "
                     "which updates all variables in its own apply_gradients, and not in methods "
@@ -141,12 +141,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 def _conditional_methods(optimizer: V1Optimizer) -> Dict[str, Callable[..., Any]]:
     """Returns a dict from names of update methods to versions that skip zero gradients."""
-    of_duplicates = set(UPDATE_METHODS).difference(_UPDATE_METHODS)
-    names = [*_UPDATE_METHODS, *(each for each in of_duplicates if _overrides(optimizer, each))]
+    others = set(UPDATE_METHODS).difference(_BASIC_METHODS)  # they call the basic methods
+    names = [*_BASIC_METHODS, *(each for each in others if _overrides(optimizer, each))]
     methods: Dict[str, Callable[..., Any]] = {
         name: _unless_zero(getattr(optimizer, name)) for name in names
     }
-    if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
+    if hasattr(optimizer, "prepare_step"):  # would change slots before the gradient is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
 

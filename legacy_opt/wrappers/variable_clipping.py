@@ -40,9 +40,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     The class in tf.contrib has defects that this class does not have:
 
-    * If a gradient contains the id of a row n times, the surplus of the row is subtracted n times,
-      so that the row may change its direction.
-    * With a sparse gradient, a negative number for the first axis means the rows in the gradient.
+    * If a gradient contains the id of a row n times, the part of the row above the norm is
+      subtracted n times, so that the row may change its direction.
+    * With a sparse gradient, a negative number for the first axis means the rows in the gradient,
+      not all rows.
     * Partitioned variables are never clipped.
     * Rows of ref variables may be read before they are updated.
 
@@ -136,7 +137,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
                     dims = None if grad is None else self._dims_of(variable)
                     if dims is not None:
                         clipped.append(self._clip(grad, variable, dims))
-            return tf.group(*([updated] + clipped), name=scope)
+            return tf.group(updated, *clipped, name=scope)
 
     def _dims_of(self, variable: Variable) -> Optional[List[int]]:
         """Returns the dimensions along which to clip a variable, or None if it is not clipped."""
@@ -154,7 +155,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
                     values = access.read(variable)
                 else:  # tf.gather(variable, …) might read the value from before the update
                     values = tf.gather(variable.read_value(), access.indices)
-        with tf.device(variable.device) if self._colocates else contextlib.ExitStack():
+        on_device = tf.device(variable.device) if self._colocates else contextlib.ExitStack()
+        with on_device:
             if values is None:
                 values = variable.read_value()
             limit = current_value("max_norm", self._max_norm)
