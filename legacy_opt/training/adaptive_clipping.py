@@ -105,8 +105,8 @@ def _bound(
     mean = _moving_average("mean", log_norm, decay)
     mean_square = _moving_average("sq_mean", tf.square(log_norm), decay)
     variance = mean_square - tf.square(mean)
-    name = "Maximum/x"  # as in tf.contrib
-    lower_bound = tf.convert_to_tensor(epsilon, variance.dtype, name=name)
+    # The name is the same as in tf.contrib.
+    lower_bound = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")
     std = tf.sqrt(tf.maximum(lower_bound, variance))
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 

@@ -24,8 +24,6 @@ from legacy_opt.training import gradient_functions, one_step
 from legacy_opt.training.optimizers_by_name import check_optimizer, make_optimizer
 
 v1 = tf.compat.v1
-
-
 OPTIMIZER_SUMMARIES: List[str] = [
     "learning_rate",
     "loss",
@@ -106,9 +104,8 @@ def optimize_loss(
     loss = one_step.scalar_loss(loss)
     if global_step is None:
         global_step = find_global_step()
-    one_step.check_step(
-        global_step, argument_checks.boolean("increment_global_step", increment_global_step)
-    )
+    argument_checks.boolean("increment_global_step", increment_global_step)
+    one_step.check_step(global_step, is_incremented=increment_global_step)
     _check_learning_rate(learning_rate, learning_rate_decay_fn, global_step)
     check_optimizer(optimizer, learning_rate)
     summaries = _summaries(summaries)

@@ -18,10 +18,8 @@ from legacy_opt.training import gradient_functions, one_step
 from legacy_opt.training.optimizers_by_name import v1_optimizer
 
 v1 = tf.compat.v1
-
-
-_USE_GLOBAL_STEP = 0
-_LOSS_ONLY = "loss"
+_USE_GLOBAL_STEP = 0  # a value of `global_step`
+_LOSS_ONLY = "loss"  # a value of `check_numerics`
 
 
 def create_train_op(

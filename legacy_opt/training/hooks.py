@@ -70,7 +70,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
             advice = "pass total_steps" if name == "total" else "see tqdm.tqdm"
             raise TypeError(f"ProgressBarHook has no argument {name!r}: {advice}.")
         self._loss = loss
-        self._options: Dict[str, Any] = dict({"unit": "step"}, total=total_steps, **options)
+        self._options: Dict[str, Any] = {"unit": "step", "total": total_steps, **options}
         self._bar = None
         self._fetches = {}
 
@@ -197,9 +197,9 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._output_dir = argument_checks.text("output_dir", output_dir)
         steps = argument_checks.positive_integer("every_n_steps", every_n_steps)
         self._timer = v1.train.SecondOrStepTimer(every_steps=steps)
-        self._slots = (
-            None if slots is None else [argument_checks.text("slots", name) for name in slots]
-        )
+        self._slots = None
+        if slots is not None:
+            self._slots = [argument_checks.text("slots", name) for name in slots]
         self._fetches = None
         self._writer = None
         self._written = None  # the step of the last statistics
@@ -269,13 +269,14 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                 slot = _slot(self._optimizer, variable, name)
                 if slot is not None:
                     slots.append((variable, name, slot))
-        missing = [] if self._slots is None else sorted(set(names) - {name for _, name, _ in slots})
+        missing = sorted(set(self._slots or ()) - {name for _, name, _ in slots})
         if missing or not slots:
             missing_names = ", ".join(missing) + " " if missing else ""
             raise ValueError(
                 f"{type(self._optimizer).__name__} has no slots {missing_names}in this graph; it "
                 f"has {', '.join(existing) or 'none'}. Is this the optimizer that trains?"
             )
+        # Slots without elements, or with a changing number of elements, have no statistics.
         return [each for each in slots if each[2].shape.num_elements()]
 
 

@@ -12,8 +12,6 @@ from legacy_opt.core.variable_lists import variables_in
 from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sync_replicas
 
 v1 = tf.compat.v1
-
-
 _LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # names of classes
 
 
@@ -106,9 +104,9 @@ def check_step(global_step: Any, is_incremented: bool) -> None:
 
 def as_list(message: str, values: Any) -> List[Any]:
     """Returns `values` as a list. Raises a TypeError with `message` if that is impossible."""
+    if isinstance(values, (str, tf.Variable)):  # list() would split these
+        raise argument_checks.WrongTypeError(message)
     try:
-        if isinstance(values, (str, tf.Variable)):
-            raise TypeError
         return list(values)
     except TypeError:
         raise argument_checks.WrongTypeError(message) from None

@@ -20,7 +20,7 @@ def _momentum(learning_rate: Hyperparameter) -> V1Optimizer:
 
 
 def _maker_of(cls: Any) -> Callable[..., V1Optimizer]:
-    """Returns the class, or if its global step has a default, a function that requires the step."""
+    """Returns `cls`; if `global_step` has a default value, a function that requires the step."""
     step = inspect.signature(cls).parameters.get("global_step")
     if step is None or step.default is step.empty:
         return cls
@@ -57,9 +57,9 @@ def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
       ValueError: the name is unknown, or the learning rate is None and the named optimizer or the
         class requires one.
     """
-    is_class = isinstance(optimizer, type)
     if isinstance(optimizer, v1.train.Optimizer):
         return
+    is_class = isinstance(optimizer, type)
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZER_CLS_NAMES:
             raise ValueError(_unknown_name(optimizer))
@@ -68,7 +68,7 @@ def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         maker = optimizer if is_class else OPTIMIZER_CLS_NAMES[optimizer]
         rate = inspect.signature(maker).parameters.get("learning_rate")
-        if rate is not None and rate.default is None:  # Adafactor
+        if rate is not None and rate.default is None:  # e.g. Adafactor computes its own rate
             return
         raise ValueError(
             f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
@@ -142,8 +142,8 @@ def _no_optimizer(what: str, value: Any) -> str:
 def _unknown_name(name: str) -> str:
     text = f"optimizer={name!r} is not one of the names {', '.join(OPTIMIZER_CLS_NAMES)}."
     stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
+    text += did_you_mean(stem, OPTIMIZER_CLS_NAMES)
     return text + (
-        f"{did_you_mean(stem, OPTIMIZER_CLS_NAMES)}"
         " If the optimizer requires more than a learning rate, pass a function: "
         "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."
     )
