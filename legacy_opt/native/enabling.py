@@ -49,6 +49,9 @@ def enable(
             text += ". Once that is mended, run `legacy-opt build-kernels`"
         kernel_choice.go_on_without(text, setting)
     before = settings.current()
-    target, by_name = target or before.target, by_name or before.by_name
-    settings.change(settings.Settings(setting, target=target, by_name=by_name))
+    settings.change(
+        settings.Settings(
+            setting, target=target or before.target, by_name=by_name or before.by_name
+        )
+    )
     return functools.partial(settings.change, before)

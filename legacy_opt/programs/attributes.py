@@ -146,7 +146,7 @@ def _comparable_state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]
     """Returns the attributes of an object for comparison."""
     state = getattr(value, "__dict__", {})
     if any(_is_of_library(cls) for cls in type(value).__mro__):
-        # The other attributes of, for example, a Keras model belong to the library.
+        # All other attributes of such an object, e.g. a Keras model, belong to the library.
         state = {name: item for name, item in state.items() if type(item) in (*_IMMUTABLE, float)}
     return [(name, _comparable(item, seen)) for name, item in list(state.items())]
 

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -64,7 +54,7 @@ class PureUpdate(NamedTuple):
       inputs: gradient, value, slots and scalars (hyperparameters of the step).
       shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
       function: a function that takes a dict from inputs to tensors, and returns `Results`. It
-        contains the rule with its rounding.
+        calls the rule and rounds as the optimizer does.
       by_rows: whether the function gets only the rows that a sparse gradient touches.
       layouts: the slots, a dict from name to `legacy_opt.Slot`.
       dependencies: the `Dependencies`; None if there are none.

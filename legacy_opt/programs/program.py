@@ -5,18 +5,7 @@ A program is traced from TensorFlow operations (`trace`), and needs no TensorFlo
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.programs.operations import SUMS
@@ -36,7 +25,7 @@ SUMS_OF_LEVELS = (
     (MATRIX_ROW, MATRIX),
 )
 
-# The kinds of inputs, and the names of those that are tensors.
+# The kinds of inputs, and the names of the inputs of the kind TENSOR.
 TENSOR, SLOT, NUMBER = "tensor", "slot", "scalar"
 GRADIENT, VALUE = "gradient", "value"
 
@@ -45,8 +34,8 @@ GRADIENT, VALUE = "gradient", "value"
 # a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
-# The stage of a value: after which sums it can be computed. All sums of the same kind are computed
-# in one pass over the variable.
+# The stage of a value tells after which sums the value can be computed. All sums of the same stage
+# are computed in one pass over the variable.
 BEFORE_SUMS, AFTER_LINES, AFTER_MATRICES, AFTER_SUMS = range(4)
 _STAGES_OF_SUMS = {
     MATRIX_ROW: AFTER_LINES,

@@ -58,7 +58,7 @@ class RuleFormulas(Formulas):
             global_step = tf.convert_to_tensor(optimizer.global_step_variable())
         tensors = {name: given[name] for name in before.tensors}
         step = before._replace(tensors=tensors, global_step=global_step, once={})
-        optimizer._rule_step = step
+        optimizer._rule_step = step  # `_once_per_step` reads it
         try:
             optimizer._rule_step = step._replace(once=optimizer._once_per_step())
             inputs = optimizer._inputs(dict.fromkeys([dtype, wide_dtype(dtype)]), non_slots=False)

@@ -152,14 +152,13 @@ def _variable_of(key: Any) -> Any:
 def _multipliers(
     multipliers: Mapping[Any, Any], pairs: List[GradAndVar], name_of: Callable[[Variable], str]
 ) -> List[Any]:
-    """Returns each variable's multiplier, or None; call `check_multipliers` before."""
+    """Returns the multiplier of each variable, or None. Call `check_multipliers` before."""
     by_name = {key: value for key, value in multipliers.items() if isinstance(key, str)}
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # The name of a variable that is not trained is not an error.
     missing = [key for key in by_name if key not in names]
-    if missing:
+    if missing:  # names of variables that are not trained are no error
         existing = {name_of(each) for each in v1.global_variables() + v1.local_variables()}
         missing = [key for key in missing if key not in existing]
     if missing:

@@ -85,8 +85,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # After an exception `end` is not called, but the coordinator joins its threads. Therefore
-        # an object that is registered as a thread closes the bar.
+        # After an exception, `end` is not called, but the coordinator joins all registered threads.
+        # Therefore an object that is registered as a thread closes the bar.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -217,8 +217,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # The writer is created here because it cannot be created in eager execution. The first
-        # write may happen outside the graph, where eager execution is enabled.
+        # The writer is not created by the first write, which may happen outside the graph: eager
+        # execution is enabled there, and refuses to create a writer.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -236,7 +236,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The same run increments the global step, and may return the value before or after the
+        # The run that increments the global step may return the value before or after the
         # increment. Therefore the step is read again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return

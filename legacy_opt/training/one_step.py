@@ -34,11 +34,10 @@ def apply(
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # Only the gradients wait for the checks. SyncReplicasOptimizer also creates operations that
-        # run in other threads. These operations must not depend on the loss.
+        # SyncReplicasOptimizer creates operations that run in other threads and must not depend on
+        # the loss. Therefore only the gradients wait for the checks.
         checks = []
-    # Optimizers also write values that do not depend on gradients. With the control dependencies,
-    # these writes wait for the checks, too.
+    # The control dependencies make writes that do not depend on gradients wait for the checks, too.
     with tf.control_dependencies(checks):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 

@@ -79,7 +79,7 @@ def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
 def make_optimizer(optimizer: Any, learning_rate: Any, global_step: Any) -> V1Optimizer:
     """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
-    If `learning_rate` is None and `optimizer` is a function, it is called without arguments.
+    If `learning_rate` is None, a function `optimizer` is called without arguments.
 
     Raises:
       TypeError: a class requires further arguments, or a function does not return a v1 optimizer.

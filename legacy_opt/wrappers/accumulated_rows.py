@@ -8,14 +8,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import (
-    DType,
-    Gradient,
-    Tensor,
-    TensorShape,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import DType, Gradient, Tensor, TensorShape, V1Optimizer, Variable
 from legacy_opt.core.variable_access import is_resource
 
 

@@ -193,7 +193,7 @@ def whole_step(
     """
     is_eager = tf.executing_eagerly()
     with v1.name_scope(name) as scope:
-        parts = [] if is_eager else list(parts)
+        parts = [] if is_eager else list(parts)  # eager operations have run already
         if global_step is not None:
             parts.append(_increment(global_step, parts))
         if is_eager:

@@ -223,8 +223,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for grad, variable in new_pairs:
             slot_names = _ROW_SLOTS if isinstance(grad, tf.IndexedSlices) else _SUM_SLOTS
             self._create_gradient_slots(variable, slot_names)
-        accumulated = [variable for _, variable in pairs if self._accumulates(variable)]
-        homes = self._homes.group(pair for pair in pairs if self._accumulates(pair[1]))
+        accumulated = [pair for pair in pairs if self._accumulates(pair[1])]
+        homes = self._homes.group(accumulated)
         lacks_partitions = any(
             len(members) < len(self._homes.partitions(home)) for home, members in homes
         )
@@ -234,7 +234,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 "out. Pass them with None as gradient, or make one optimizer for each list "
                 "of variables."
             )
-        self._create_count(accumulated)
+        self._create_count([variable for _, variable in accumulated])
 
     def _check_dense(self, pairs: List[GradAndVar]) -> None:
         """Checks that all gradients are dense, and that no variable is new or missing."""
@@ -293,7 +293,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     # One call.
 
     def _accumulate(self, pairs: List[GradAndVar]) -> Tensor:
-        """Accumulates the gradients. Returns the number of batches that are accumulated so far."""
+        """Accumulates the gradients. Returns the number of batches since the last update."""
         added = []
         for home, members in self._homes.group(pair for pair in pairs if pair[0] is not None):
             with tf.device(home.device):
@@ -312,7 +312,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             rows = tf.concat([rows for _, rows in stored], 0)
             with after(ids, rows):
                 return tf.group(*self._store_rows(home, ids, rows))
-        ((grad, _),) = pairs
+        ((grad, _),) = pairs  # partitions share only slots for rows
         if isinstance(grad, tf.IndexedSlices):
             return Rows(grad.indices).add(total, tf.cast(grad.values, total.dtype.base_dtype))
         return _WHOLE_VARIABLE.add(total, tf.cast(grad, total.dtype.base_dtype))

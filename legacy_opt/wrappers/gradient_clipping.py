@@ -42,7 +42,7 @@ class GradientClipping(OptimizerWrapper):
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        """Returns the pairs with clipped gradients. Not called if all gradients are None."""
+        """Returns the pairs with clipped gradients. Called only if there is a gradient."""
         raise NotImplementedError
 
     def apply_gradients(
@@ -100,8 +100,7 @@ class ClipByValueOptimizer(GradientClipping):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(optimizer, name)
-        # Like in `tf.clip_by_value`, a limit that is too large for the gradient's dtype has no
-        # effect.
+        # Limits may be too large for the gradients' dtype, and then have no effect.
         self._clip_value_min = argument_checks.hyperparameter(
             "clip_value_min", clip_value_min, largest=math.inf
         )

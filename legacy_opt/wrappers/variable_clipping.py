@@ -18,13 +18,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_values
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import current_value
-from legacy_opt.core.types import (
-    GradsAndVars,
-    Hyperparameter,
-    Operation,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import GradsAndVars, Hyperparameter, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.core.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper

@@ -116,7 +116,7 @@ class Emitter:
         """Writes the C function `name`, which computes the sums of `self._sums`.
 
         For each sum, the C function adds element i to the partial sum i % 16, then adds the 16
-        partial sums. So the result does not depend on the length of vector instructions.
+        partial sums. The result is the same for vector instructions of any length.
         """
         count = len(self._sums)
         self._terms(name, [self._nodes[i].inputs[0] for i in self._sums])
@@ -267,9 +267,9 @@ class Emitter:
     # Helpers of the methods above.
 
     def _of_level(self, *levels: str) -> List[int]:
-        """Returns the nodes of some levels that are no constants."""
+        """Returns the nodes of some levels, without constants."""
         nodes = enumerate(self._nodes)
-        return [i for i, n in nodes if n.level in levels and n.operation != "Const"]
+        return [i for i, node in nodes if node.level in levels and node.operation != "Const"]
 
     def _type(self, i: int) -> str:
         return type_of(self._nodes[i].dtype)

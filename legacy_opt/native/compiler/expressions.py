@@ -138,7 +138,7 @@ def stored_type(dtype: str) -> str:
 
 
 def rounded(dtype: str, code: str) -> str:
-    """Returns C code that rounds the result of `code` to a 16-bit dtype; else `code` itself."""
+    """Returns C code that rounds `code` to a 16-bit dtype; `code` itself for other dtypes."""
     return f"lo_round_{dtype}({code})" if dtype in HALF else code
 
 

@@ -54,6 +54,7 @@ class MatrixEmitter(Emitter):
         self._update()
 
     def _reduce_rows_and_columns(self) -> None:
+        """Writes the C function that adds one row of a matrix to the sums over rows and columns."""
         sums = self._row_sums + self._column_sums
         operand_of = {i: self._nodes[i].inputs[0] for i in sums}
         operands = list(dict.fromkeys(operand_of.values()))
@@ -69,10 +70,8 @@ class MatrixEmitter(Emitter):
             self._call_terms("reduce_lines", count),
         ]
         for k, i in enumerate(self._column_sums):
-            self._source.append(
-                f"    add_column_terms(column_sums + {k} * n + first, "
-                f"terms[{operands.index(operand_of[i])}], m);"
-            )
+            terms = f"terms[{operands.index(operand_of[i])}]"
+            self._source.append(f"    add_column_terms(column_sums + {k} * n + first, {terms}, m);")
         self._source += [
             f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",

@@ -11,7 +11,7 @@ from legacy_opt.wrappers.moving_average import difference
 
 
 class AverageFormulas(Formulas):
-    """The formulas of averages. The value of the averaged variable is passed as the gradient.
+    """The formulas of averages. A kernel gets the value of the averaged variable as the gradient.
 
     Args:
       optimizer: the optimizer that has the averages.

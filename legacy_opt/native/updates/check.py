@@ -146,15 +146,15 @@ def _differs(
 ) -> np.ndarray:
     """Returns a mask of the elements at which the kernel's result `after` is wrong.
 
-    `moved` is TensorFlow's result for inputs that are moved by a unit in the last place. It differs
-    much from `wanted` where the rule subtracts numbers that are almost equal.
+    `wanted` is TensorFlow's result, and `moved` is TensorFlow's result for inputs that are moved by
+    a unit in the last place. If the rule subtracts almost equal numbers, `moved` differs much.
     """
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
         error, sensitivity = abs(after - wanted), abs(moved - wanted)
-        close = (error <= UNITS * largest * resolution) | (error <= MOVES * sensitivity)
+        is_close = (error <= UNITS * largest * resolution) | (error <= MOVES * sensitivity)
     is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # includes infinities
-    return ~(close | is_same)
+    return ~(is_close | is_same)
 
 
 def _random_values(

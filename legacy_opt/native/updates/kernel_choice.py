@@ -159,7 +159,8 @@ def check_place(name: str, device: Optional[str]) -> None:
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if device and _is_remote(device):
-        process, target = device.partition("/device:")[0], settings.current().target
+        process = device.partition("/device:")[0]
+        target = settings.current().target
         operations = tensorflow_operations.load().operations
         reason = tensorflow_operations.missing_in_process(operations, kernel.key, process, target)
         if reason:

@@ -129,7 +129,7 @@ class NativeKernels(StepKernels):
         done = self.started(variable)
         if done is not NotImplemented or versions.static_shape(variable).num_elements() == 0:
             return done
-        formulas = formulas_of(self._optimizer)  # its scalars belong to the graph of this call
+        formulas = formulas_of(self._optimizer)  # new, as scalars belong to the current graph
         if indices is not None and formulas.must_wait(variable):
             return NotImplemented
         with after(*self._waits_for):
@@ -288,7 +288,7 @@ def _run(updates: List[_KernelUpdate]) -> Any:
     if not by_name or None in names:
         return tensorflow_operations.update(library, kernel, tensors, **arguments)
     with contextlib.ExitStack() as stack:
-        for each in tensors:  # on the device whose resources have these names
+        for each in tensors:  # the names are known only on the device of the resources
             stack.enter_context(each.graph.colocate_with(each.op))
         return tensorflow_operations.update(library, kernel, names, **arguments)
 
