@@ -44,7 +44,7 @@ def has_stock_rule(optimizer_class: type) -> bool:
 
 
 def overrides_updates(optimizer: Any, base: type) -> bool:
-    """Whether an optimizer's update methods are not those of its class `base`."""
+    """Whether an optimizer overrides an update method of its class `base`."""
     if hasattr(optimizer, "without_bridge"):  # a copy that `to_keras` has made
         optimizer = optimizer.without_bridge()
     return any(

@@ -267,7 +267,7 @@ class _GraphReader:
 
 
 class _MatrixReader(_GraphReader):
-    """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
+    """A `_GraphReader` for variables with slots for rows or columns of matrices."""
 
     _shape: Sequence[Optional[int]]
     _rank: int

@@ -145,7 +145,7 @@ def check_multipliers(multipliers: Any) -> None:
 
 
 def _variable_of(key: Any) -> Any:
-    """Returns the variable if `key` is the `ref()` of a variable, else `key` itself."""
+    """Returns the variable if `key` is the `ref()` of a variable, otherwise `key`."""
     return key.deref() if hasattr(key, "deref") else key
 
 

@@ -29,7 +29,7 @@ class GrowingSlot(Slot):
         self.has_rows = has_rows
 
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
-        return None if is_cut_by_rows(variable) else ()
+        return None if is_cut_by_rows(variable) else ()  # None: one slot for all partitions
 
     def static_shape(self, variable: Variable) -> TensorShape:
         return rows_shape(variable) if self.has_rows else tf.TensorShape([None])

@@ -123,7 +123,7 @@ class ClipByValueOptimizer(GradientClipping):
             high_in_dtype = gradient_values.in_dtype(high, values.dtype)
             return tf.clip_by_value(values, low_in_dtype, high_in_dtype)
 
-        # The sum of rows with the same id leaves zeros in all of these rows but the first one.
+        # Rows with the same id have been summed: the sum is in the first row, the others are zeros.
         def with_clipped_nonzeros(rows: Tensor) -> Tensor:
             return tf.compat.v1.where(tf.equal(rows, 0), rows, clipped(rows))
 

@@ -91,7 +91,7 @@ class MultiOptimizer(OptimizerWrapper):
         self._routes = multi_optimizer_routes.make_routes(class_name, routes)
         # Empty, or the only route of the variables that no other route matches.
         self._default = () if default is None else (Route(default, which=None),)
-        # An optimizer with several routes is included once, and applies all its gradients at once.
+        # An optimizer with several routes occurs once, and gets the gradients of all these routes.
         inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
         super().__init__(inner.values(), name=name)
         _check_nesting(class_name, self._wrapped)

@@ -139,7 +139,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def _clip(self, grad: Any, variable: Variable, dims: List[int]) -> Optional[Operation]:
         access = WholeVariable()
-        # If the rank is unknown, a negative dimension may be the first dimension.
+        # Negative dimensions remain only if the rank is unknown, and may be the first dimension.
         if isinstance(grad, tf.IndexedSlices) and all(each > 0 for each in dims):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
@@ -147,7 +147,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             with tf.device(variable.device):  # so that a parameter server sends only these rows
                 if is_resource(variable):
                     values = access.read(variable)
-                else:  # tf.gather(variable, …) might read the value from before the update
+                else:  # tf.gather(variable, …) might read the value before the update
                     values = tf.gather(variable.read_value(), access.indices)
         on_device = tf.device(variable.device) if self._colocates else contextlib.ExitStack()
         with on_device:

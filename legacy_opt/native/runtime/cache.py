@@ -173,7 +173,7 @@ def with_flags(command: List[str]) -> List[str]:
     command = [*command, *FLAGS]
     clones = [f"-DVECTORIZED={_CLONES}"]
     test = ["-x", "c", "-", "-o", os.devnull]
-    # Compilers for other processors may accept the attribute, and ignore it.
+    # Compilers for other processors may ignore the attribute, so the code tests for x86-64.
     code = "#ifndef __x86_64__\n#error\n#endif\nVECTORIZED int f(void) { return 0; }"
     test_result = subprocess.run(
         [*command, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False

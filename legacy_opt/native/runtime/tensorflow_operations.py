@@ -143,9 +143,9 @@ def missing_in_process(operations: Any, key: str, process: str, target: Optional
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):
-            question = operations.legacy_opt_has_kernel(kernel=key)
+            answer = operations.legacy_opt_has_kernel(kernel=key)
             with tf.compat.v1.Session(target, config=config) as session:
-                has_kernel = session.run(question)
+                has_kernel = session.run(answer)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
         return (
             f"the process {process} has no operations library: the process must call "

@@ -75,6 +75,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
             raise TypeError(f"There are no native kernels for {type(each).__name__}{_why(each)}")
     for each in leaves:
         if id(each) in ours_by_id:
+            # The object that the user has becomes an optimizer of this package.
             ours = ours_by_id[id(each)]
             each.__class__ = type(ours)
             each.__dict__ = vars(ours)
@@ -117,7 +118,7 @@ def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
             "before minimize and apply_gradients."
         )
     contract.check("accelerate", optimizer, TypeError)
-    # Most arguments are in attributes of the same names, with an underscore in front.
+    # Most arguments are in attributes with the same name after an underscore.
     arguments = {name[1:]: value for name, value in state.items()}
     if "lr" in arguments:
         arguments["learning_rate"] = arguments["lr"]
