@@ -35,7 +35,7 @@ def crf_log_likelihood(
 ) -> Tuple[tf.Tensor, Any]:
     """Returns the log-likelihood of each sequence of tags, and `transition_params`.
 
-    By default, these are the variable `transitions`, which is created if necessary.
+    If `transition_params` is None, it is the variable `transitions`, created if necessary.
     """
     inputs = tf.convert_to_tensor(inputs)
     if transition_params is None:
@@ -65,13 +65,15 @@ def crf_multitag_sequence_score(
     allowed = _where(tag_bitmap, inputs, tf.constant(-np.inf, inputs.dtype))
     lengths = tf.convert_to_tensor(sequence_lengths)
     # As in tf.contrib, a single time step counts whatever the lengths are.
-    lengths = tf.maximum(lengths, tf.cast(tf.equal(tf.shape(inputs)[1], 1), lengths.dtype))
+    is_single = tf.cast(tf.equal(tf.shape(inputs)[1], 1), lengths.dtype)  # 1 or 0
+    lengths = tf.maximum(lengths, is_single)
     return crf_log_norm(allowed, lengths, transition_params)
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
     """Returns the sum of the unary potentials of each sequence of tags, of shape [batch]."""
     tags = tf.convert_to_tensor(tag_indices)
+    # The row of each tag, if `inputs` is a table of shape [batch * time, tags].
     rows = tf.reshape(tf.range(tf.size(tags)), tf.shape(tags))
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
     return _masked_sum(_elements(inputs, tf.cast(rows, tags.dtype), tags), mask)
@@ -91,10 +93,10 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     """
     inputs = tf.convert_to_tensor(inputs)
 
-    def step(alphas: tf.Tensor, of_step: Tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        potentials, moves = of_step
+    def step(alphas: tf.Tensor, step_inputs: Tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        potentials, is_transition = step_inputs
         paths = alphas[:, :, None] + transition_params
-        return _where(moves, potentials + tf.reduce_logsumexp(paths, 1), alphas)
+        return _where(is_transition, potentials + tf.reduce_logsumexp(paths, 1), alphas)
 
     alphas = tf.foldl(step, _by_step(inputs, sequence_lengths), inputs[:, 0])
     norms = tf.reduce_logsumexp(alphas, 1)
@@ -114,25 +116,27 @@ def crf_decode(
     same_tag = tf.range(tf.shape(first)[1])
 
     def forward(
-        state: Tuple[tf.Tensor, ...], of_step: Tuple[tf.Tensor, tf.Tensor]
+        state: Tuple[tf.Tensor, ...], step_inputs: Tuple[tf.Tensor, tf.Tensor]
     ) -> Tuple[tf.Tensor, tf.Tensor]:
-        scores, (unary, moves) = state[0], of_step
+        scores, _ = state
+        unary, is_transition = step_inputs
         paths = scores[:, :, None] + transition_params
         pointers = tf.cast(tf.argmax(paths, 1), tf.int32)
         return (
-            _where(moves, unary + tf.reduce_max(paths, 1), scores),
-            tf.ensure_shape(_where(moves, pointers, same_tag), first.shape),
+            _where(is_transition, unary + tf.reduce_max(paths, 1), scores),
+            tf.ensure_shape(_where(is_transition, pointers, same_tag), first.shape),
         )
 
     start = first, tf.zeros_like(first, tf.int32)
     scores, pointers = tf.scan(forward, _by_step(potentials, sequence_length), start)
     last = tf.cast(tf.argmax(scores[-1], 1), tf.int32)
 
-    def backward(tags: tf.Tensor, of_step: tf.Tensor) -> tf.Tensor:
-        return _elements(of_step, tf.range(tf.size(tags)), tags)
+    def backward(tags: tf.Tensor, pointers_of_step: tf.Tensor) -> tf.Tensor:
+        return _elements(pointers_of_step, tf.range(tf.size(tags)), tags)
 
-    before = tf.scan(backward, pointers, last, reverse=True)  # the tag before each step
-    tags = tf.transpose(tf.concat([before[1:], last[None]], 0))
+    # previous[t] is the tag of step t - 1.
+    previous = tf.scan(backward, pointers, last, reverse=True)
+    tags = tf.transpose(tf.concat([previous[1:], last[None]], 0))
     mask = tf.sequence_mask(tf.maximum(sequence_length, 1), tf.shape(potentials)[1])
     tags = tf.ensure_shape(_where(mask, tags, 0), potentials.shape[:2])
     return tags, tf.reduce_max(scores[-1], 1)
@@ -144,7 +148,8 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
     `score` is an array of unary potentials of shape [time, tags].
     """
     score = np.asarray(score)
-    best, pointers = score[0], []
+    best = score[0]
+    pointers = []
     for unary in score[1:]:
         paths = best[:, None] + transition_params
         pointers.append(np.argmax(paths, 0))
@@ -156,16 +161,22 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
 
 
 def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
+    """Returns inputs [time, batch, tags], and whether a transition leads into a step.
+
+    The second tensor has the shape [time, batch, 1].
+    """
     steps = tf.shape(inputs)[1]
-    # The shape of the lengths may be unknown, but loops need that of the batch.
+    # Loops need the static size of the batch, which the lengths may lack.
     lengths = tf.ensure_shape(tf.convert_to_tensor(lengths), inputs.shape[:1])
-    moves = tf.sequence_mask(lengths, steps) & (tf.range(steps) > 0)
-    return tf.transpose(inputs, [1, 0, 2]), tf.transpose(moves)[:, :, None]
+    is_transition = tf.sequence_mask(lengths, steps) & (tf.range(steps) > 0)
+    return tf.transpose(inputs, [1, 0, 2]), tf.transpose(is_transition)[:, :, None]
 
 
 def _elements(table: Any, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Returns table[row, column] for tensors of indices; all axes but the last make the rows."""
+    """Returns table[row, column] for tensors of indices.
+
+    A table with more than two axes is read as if all axes but the last were one axis of rows.
+    """
     # On TensorFlow 1.15, tf.gather with batch_dims fails, or has no gradient.
     table = tf.convert_to_tensor(table)
     width = tf.cast(tf.shape(table)[-1], rows.dtype)

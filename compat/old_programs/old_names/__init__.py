@@ -22,7 +22,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from . import libraries, moved_names, parameters, table
 
-# Each line has a module and its names that 1.15 had, there or in the module that it replaces.
+# Each line has a module, and those of its names that 1.15 had in this module or in the module that
+# it replaces.
 KNOWN_NAMES_FILE = table.FOLDER / "known_names.txt"
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -41,7 +42,7 @@ class Fate(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Who has the replacement: OURS, TENSORFLOWS (or a package's such as tf_slim), NOBODYS."""
+        """OURS, TENSORFLOWS (also for packages such as tf_slim), or NOBODYS if `now` is None."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
@@ -58,10 +59,10 @@ class Fate(NamedTuple):
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed, which has metadata beside it.
+    """Whether a package is installed, that is, has metadata beside it.
 
-    A folder of that name beside the user's script is not: it must not be imported before the script
-    runs.
+    False for a folder with this name beside the user's script, which must not be imported before
+    the script runs.
     """
     spec = importlib.util.find_spec(package) if package else None
     if spec is None or not spec.origin:
@@ -74,8 +75,8 @@ class Found(NamedTuple):
     """The table entry that `find` returns.
 
     Attributes:
-      name: the name of the entry: the name that was looked up, or the name of a parent module. If
-        all names of the parent module live in another module now, the name that was looked up.
+      name: the name that was looked up; or, if a parent of this name has the entry, the parent: a
+        removed module, or an object whose attribute was looked up.
       fate: the `Fate` of the entry.
     """
 
@@ -94,28 +95,30 @@ def find(name: str) -> Optional[Found]:
     Returns:
       A `Found`, or None if the table has neither the name nor one of its parent modules.
     """
-    wanted = name = public_name(name)
-    if is_of_library(name):
-        home, _, last = name.rpartition(".")
-        fate = LIBRARIES.get(name)
-        if home in libraries.MODULES and name not in libraries.MODULES:
+    wanted = public_name(name)
+    if is_of_library(wanted):
+        home, _, last = wanted.rpartition(".")
+        fate = LIBRARIES.get(wanted)
+        if home in libraries.MODULES and wanted not in libraries.MODULES:
             fate = Fate(f"{libraries.MODULES[home]}.{last}", "")
-        return fate and Found(name, fate)
-    while name:
-        moved_to = moved_names.MODULES.get(name)
-        if moved_to is not None and (wanted != name or name not in FATES):
-            now = moved_to + wanted[len(name) :]
+        return fate and Found(wanted, fate)
+    entry = wanted  # then its parent modules
+    while entry:
+        moved_to = moved_names.MODULES.get(entry)
+        has_own_row = entry == wanted and entry in FATES
+        if moved_to is not None and not has_own_row:
+            now = moved_to + wanted[len(entry) :]
             return Found(wanted, _fate(now) if _is_known(now) else UNKNOWN)
-        if name in NEED_PACKAGES and not _is_known(wanted):
+        if entry in NEED_PACKAGES and not _is_known(wanted):
             return Found(wanted, UNKNOWN)
-        if name in FATES:
-            return Found(name, FATES[name])
-        name = name.rpartition(".")[0]
+        if entry in FATES:
+            return Found(entry, FATES[entry])
+        entry = entry.rpartition(".")[0]
     return None
 
 
 def _is_known(now: str) -> bool:
-    """Whether TensorFlow 1.15 had a name, given its new name; True if nobody has recorded that."""
+    """Whether 1.15 had the object of a new name; True if `KNOWN_NAMES` lacks its modules."""
     home, _, last = now.rpartition(".")
     while home:
         if home in KNOWN_NAMES:
@@ -133,24 +136,26 @@ def is_of_library(name: str) -> bool:
 def is_removed(name: str) -> bool:
     """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
 
-    True for names of `libraries.py`; for all names of tf.contrib and for private names, even if
-    `patch_tensorflow` provides them; and for names of modules that need other packages from
-    TensorFlow 2.16 on.
+    Also true for names of `libraries.py`, and for names of modules that need other packages from
+    TensorFlow 2.16 on. Names of tf.contrib and private names count as lacking, even if
+    `patch_tensorflow` provides them.
 
     Args:
       name: see `find`.
     """
     entry = find(name)
-    if entry is None or is_of_library(name):
-        return entry is not None
+    if entry is None:
+        return False
+    if is_of_library(name):
+        return True
     if not entry.name.startswith("tf."):
         return False
-    is_contribs = f"{entry.name}.".startswith("tf.contrib.")
-    return is_contribs or entry.fate.now is None or _is_moved(entry)
+    is_in_contrib = f"{entry.name}.".startswith("tf.contrib.")
+    return is_in_contrib or entry.fate.now is None or _is_moved(entry)
 
 
 def _is_moved(found: Found) -> bool:
-    return found.name in MOVED or found.name not in FATES
+    return found.name in MOVED or found.name not in FATES  # a name of a module that moved
 
 
 def is_put_back(name: str) -> bool:
@@ -163,8 +168,8 @@ def is_put_back(name: str) -> bool:
     if entry is not None and entry.name == public_name(name) and _is_moved(entry):
         return entry.fate.is_here
     start = public_name(name) + "."
-    is_removed_module = start.startswith(("tf.contrib.", "tf.examples.", "tf.pywrap_tensorflow."))
-    return is_removed_module and any(f"{each}.".startswith(start) for each in _PUT_BACK)
+    is_in_removed = start.startswith(("tf.contrib.", "tf.examples.", "tf.pywrap_tensorflow."))
+    return is_in_removed and any(f"{each}.".startswith(start) for each in _PUT_BACK)
 
 
 def advice(name: str, is_missing: bool = False) -> str:
@@ -205,13 +210,21 @@ def public_name(name: str) -> str:
     if home.startswith("tfa.optimizers."):
         module = "tfa.optimizers"
     public = f"{module}.{last}"
-    return public if public in FATES or module in moved_names.MODULES else name
+    is_in_table = public in FATES or module in moved_names.MODULES
+    return public if is_in_table else name
 
 
 def new_name(name: str, found: Found) -> Optional[str]:
-    """Returns what code can write for an old name (see `public_name`) with a `Found`, or None."""
-    now, attribute = found.fate.now, name[len(found.name) :]
-    now = now + attribute if now else moved_names.MODULES.get(name)
+    """Returns the name that code can write instead of an old name, or None.
+
+    Args:
+      name: the old name, as `public_name` returns it.
+      found: the `Found` of this name.
+    """
+    if found.fate.now:
+        now = found.fate.now + name[len(found.name) :]  # with the attribute of an object
+    else:
+        now = moved_names.MODULES.get(name)
     if now is None or (now.rpartition(".")[0] in _OURS and now not in _NEW_NAMES):
         return None
     now = FATES[now].now if now in FATES else now
@@ -223,7 +236,9 @@ def new_name(name: str, found: Found) -> Optional[str]:
 def is_added(old: str) -> bool:
     """Returns whether `patch_tensorflow` adds a name of the table where TensorFlow lacks it."""
     fate = FATES[old]
-    if not (fate.now and old.startswith("tf.")) or "(" in fate.now:  # an expression is no object
+    if not fate.now or not old.startswith("tf."):
+        return False
+    if "(" in fate.now:  # an expression is no object
         return False
     return fate.is_here and (fate.kind == OURS or old in MOVED or is_of_contrib(old))
 
@@ -234,10 +249,11 @@ def is_of_contrib(name: str) -> bool:
 
 
 def names_in(module: str) -> List[str]:
-    """Returns the names that `patch_tensorflow` adds to a module, without those of whole modules.
+    """Returns the names that `patch_tensorflow` adds to a module because they have rows.
 
     Args:
-      module: the full name of the module; see `find`.
+      module: the full name of the module; see `find`. Names that it has from a `whole_module` are
+        left out.
     """
     homes = public_name(module), module.replace("tensorflow", "tf", 1)
     names = (name for name in (*FATES, *PUBLIC_NAMES) if name.rpartition(".")[0] in homes)
@@ -261,8 +277,8 @@ _PREFIXES = (  # applied in this order
 
 def _fate(now: Optional[str], advice: str = "") -> Fate:
     """Returns a `Fate`; the default of `advice` is the advice on the module of `now`."""
-    homes = (text for home, text in moved_names.ADVICE if f"{now}.".startswith(home + "."))
-    return Fate(now, advice or next(homes, ""))
+    on_modules = (text for home, text in moved_names.ADVICE if f"{now}.".startswith(home + "."))
+    return Fate(now, advice or next(on_modules, ""))
 
 
 def _fates(rows: Iterable[table.Row]) -> Dict[str, Fate]:
@@ -296,18 +312,15 @@ FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"
 )
 
 _NEW_NAMES = {fate.now for fate in FATES.values() if fate.kind == OURS}
-_OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # modules that have only these old names
-_OF_NEST = {
-    *("tf.nest.assert_same_structure", "tf.nest.flatten", "tf.nest.is_nested"),
-    *("tf.nest.map_structure", "tf.nest.pack_sequence_as"),
-}
+_OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # modules without other old names
+_NEST_NAMES = "assert_same_structure flatten is_nested map_structure pack_sequence_as"
+_OF_NEST = {f"tf.nest.{name}" for name in _NEST_NAMES.split()}
 
 PUBLIC_NAMES = {
     private: f"{row.now}.{name}"
     for row in table.rows("private_names.txt")
     for private, name in row.full_names()
 }
-
 
 _PUT_BACK = [
     *(old for old, fate in FATES.items() if fate.now),

@@ -42,7 +42,7 @@ def _getargspec(func: Callable[..., Any]) -> _ArgSpec:
     return _ArgSpec(*found[:4])
 
 
-# Objects that `legacy-opt run` gives back, although no name replaces them.
+# {old name: object}. `legacy-opt run` gives these names back, although no newer name replaces them.
 GIVEN_BACK: Dict[str, Any] = {
     "numpy.NINF": -math.inf,
     "numpy.alen": lambda a: len(_numpy().atleast_1d(a)),

@@ -12,11 +12,11 @@ def intercept(module: ModuleType, find: Callable[[str, Lookup], Any]) -> Callabl
 
     Args:
       module: the module.
-      find: a function that returns the object of a name. It gets the name, and a function that
-        looks the name up as before, and raises an AttributeError if it is missing.
+      find: a function that returns the object of a name. Its arguments are the name, and a function
+        that looks a name up without `find`, and raises an AttributeError if the name is missing.
 
     Returns:
-      A function that gives the module its former `__getattr__` back.
+      A function that restores the former `__getattr__`.
     """
     names = vars(module)
     original = names.get("__getattr__")

@@ -2,7 +2,7 @@
 
 from . import table
 
-# Its batch_norm, smart_cond and functions of gradients use names that newer TensorFlows removed.
+# batch_norm, smart_cond and others in tf_slim use names that newer TensorFlows have removed.
 SLIM_NEEDS = (
     "From TensorFlow 2.11 on, call legacy_opt.compat.patch_tensorflow() first (`legacy-opt run` "
     "does)."
@@ -25,13 +25,13 @@ NEED_PACKAGES = {
 }
 KERAS = "tf.compat.v1.keras"
 KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
-# If tf.keras is Keras 3, both are in tf_keras.
+# On the modules `KERAS` and `KERAS_OPTIMIZERS`: if tf.keras is Keras 3, tf_keras has them.
 _IN_KERAS = (
     "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version; set "
     "TF_USE_LEGACY_KERAS=1)."
 )
 ESTIMATOR = "legacy_opt.compat.estimator"
-# Advice for all new names in these modules, unless their rows have other advice.
+# Pairs (new module, advice on the new names in it). A row with advice overrides this advice.
 ADVICE = (
     ("tf_slim", SLIM),
     (ESTIMATOR, _TWO_PACKAGES),

@@ -1,8 +1,8 @@
 """Names of tf.contrib that TensorFlow has with other names, or another order, of parameters.
 
-In the place of advice, the rows of `NAMES` have the parameters. The objects in `POSITIONS` take
-parameters that have another position now only by name. A test compares the parameters of all
-forwarded names with those of TensorFlow 1.15.
+The rows of `NAMES` have the parameters in the place of advice. The objects in `POSITIONS` take a
+parameter only by name if its position has changed. A test compares the parameters of all forwarded
+names with those of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from . import table
 
-# A function that changes a function, and gets the number of its own parameters.
+# From a function, and the number of leading parameters to keep (such as `self`), to a changed one.
 _Change = Callable[[Callable[..., Any], int], Callable[..., Any]]
 ADVICE = "Its parameters have other names or another order: see its documentation."
 NAMES = table.rows("parameters.txt")
@@ -48,16 +48,18 @@ def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
     Args:
       name: the old name.
       value: the object.
-      row: the parameters in the name's row in `NAMES`, or None. Defaults are those of the object.
+      row: the parameters in the name's row in `NAMES`, or None. Defaults are those of `value`.
     """
     keys = tuple(each for each in POSITIONS if f"{each}.".startswith(name + "."))
-    return _variant(name, value, row, keys) if callable(value) and (row or keys) else value
+    is_changed = callable(value) and (row or keys)
+    return _variant(name, value, row, keys) if is_changed else value
 
 
-@functools.lru_cache(maxsize=None)  # the same object each time
+@functools.lru_cache(maxsize=None)  # an old name is the same object each time
 def _variant(name: str, value: Any, row: Optional[str], keys: Tuple[str, ...]) -> Any:
     if row is not None:
         return _changed(value, {"__init__": functools.partial(_with_parameters, row)})
+    # A key is `name`, or the full name of a method.
     changes = {key[len(name) + 1 :] or "__init__": functools.partial(_checked, key) for key in keys}
     return _changed(value, changes)
 
@@ -67,19 +69,19 @@ def _changed(value: Any, changes: Mapping[str, _Change]) -> Any:
 
     Args:
       value: the function or class.
-      changes: a dict from a method to a function that changes it, and gets the number of its own
-        parameters, such as `self`, too. `__init__` stands for the function itself.
+      changes: {name of a method: its `_Change`}. A function has only the key `__init__`.
     """
     if not isinstance(value, type):
         return changes["__init__"](value, 0)
-    methods = {name: change(getattr(value, name), 1) for name, change in changes.items()}
+    methods = {name: change(getattr(value, name), 1) for name, change in changes.items()}  # 1: self
     names = dict(methods, __module__=value.__module__, __doc__=value.__doc__)
     return type(value)(value.__name__, (value,), names)
 
 
-def _with_parameters(row: str, function: Callable[..., Any], own: int) -> Callable[..., Any]:
+def _with_parameters(row: str, function: Callable[..., Any], kept: int) -> Callable[..., Any]:
     known = inspect.signature(function).parameters
-    new_names = {name: name for name in list(known)[:own]}  # "" for one that must be None
+    # {old parameter: new parameter}; "" for an old parameter that must be None now.
+    new_names = {name: name for name in list(known)[:kept]}
     for word in row.split():
         old, equals, new = word.partition("=")
         new_names[old] = new or ("" if equals else old)
@@ -100,13 +102,13 @@ def _with_parameters(row: str, function: Callable[..., Any], own: int) -> Callab
     return forward
 
 
-def _checked(name: str, function: Callable[..., Any], own: int) -> Callable[..., Any]:
-    """Returns a function that takes the parameters after those in `POSITIONS` only by name."""
+def _checked(name: str, function: Callable[..., Any], kept: int) -> Callable[..., Any]:
+    """Returns a function that takes all parameters but the first `POSITIONS[name]` by name."""
     count = POSITIONS[name]
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > own + count:
+        if len(args) > kept + count:
             raise TypeError(
                 f"{name} takes {count} arguments by position: pass the others by name, because "
                 "they had another order in TensorFlow 1."
@@ -116,7 +118,7 @@ def _checked(name: str, function: Callable[..., Any], own: int) -> Callable[...,
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     for index, each in enumerate(parameters):
-        if index >= own + count and each.kind is each.POSITIONAL_OR_KEYWORD:
+        if index >= kept + count and each.kind is each.POSITIONAL_OR_KEYWORD:
             parameters[index] = each.replace(kind=each.KEYWORD_ONLY)
     checked.__signature__ = signature.replace(parameters=parameters)
     return checked

@@ -26,16 +26,14 @@ _lock = threading.RLock()
 _Place = Tuple[types.ModuleType, str]  # a module, and the name under which it is imported
 _patches: Set[Patch] = set()  # the active patches
 _names: Dict[str, str] = {}  # the names that the patches put back: {old name: new name}
-# Functions that undo the changes, to be called in reverse order.
-_removals: List[Callable[[], Any]] = []
-# The modules that patches have created, by the names under which they are imported. They stay in
-# this dict after the patch, because user code may use them.
+_removals: List[Callable[[], Any]] = []  # they undo the changes, and are called in reverse order
+# {import name: module that a patch has created}. They stay here, because user code may use them.
 _stand_ins: Dict[str, types.ModuleType] = {}
 _answering: Set[int] = set()  # the ids of TensorFlow's modules that answer to old names
 
-# Old code must train as before. So these public names, whose objects differ from the originals on
-# purpose, are replaced by objects without the difference.
-_AS_ORIGINALLY: Dict[Any, Any] = {
+# Public names whose objects train differently from the originals on purpose. Old code must train as
+# before, so it gets variants that train like the originals.
+_AS_ORIGINALLY: Dict[str, Any] = {
     "legacy_opt." + name: getattr(decay_of_contrib, name)
     for name in (
         "AdamWOptimizer",
@@ -49,26 +47,22 @@ _AS_ORIGINALLY: Dict[Any, Any] = {
 def patch_tensorflow(native: bool = False) -> Patch:
     """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
-    DeepRec is a fork of TensorFlow 1.15. After the call, the following names, among others, refer
-    to objects of `legacy_opt`: `tf.train.AdagradDecayOptimizer`,
-    `tf.train.AdagradDecayOptimizerV2`, `tf.train.AdamAsyncOptimizer`, `tf.train.AdamWOptimizer`,
-    the optimizers of `tf.contrib.opt` that `legacy_opt` has, `tf.contrib.layers.optimize_loss`,
-    `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. Other
-    names, such as `tf.contrib.tpu.CrossShardOptimizer` and
-    `tf.contrib.framework.get_or_create_global_step`, refer to objects of TensorFlow. The names are
-    added to `tf` and to `tf.compat.v1`, and `import` finds them, too. AdamW, MomentumW and
-    `extend_with_decoupled_weight_decay` refer to variants of `legacy_opt`'s objects, which decay
-    the same variables as the originals (`legacy-opt docs differences_from_originals`). Names that
-    TensorFlow has are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
+    DeepRec is a fork of TensorFlow 1.15. The names are added to `tf` and to `tf.compat.v1`, and
+    `import` finds them, too. Most refer to objects of `legacy_opt`: the optimizers of
+    `tf.contrib.opt` that `legacy_opt` has, `tf.train.AdagradDecayOptimizer`,
+    `tf.train.AdamAsyncOptimizer`, `tf.contrib.layers.optimize_loss` and others. AdamW, MomentumW
+    and `extend_with_decoupled_weight_decay` are variants, which decay the same variables as the
+    originals (`legacy-opt docs differences_from_originals`). Some names, such as
+    `tf.contrib.tpu.CrossShardOptimizer`, refer to objects of TensorFlow. Names that TensorFlow has
+    are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
     `tf.contrib.opt` are replaced.
 
     From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
     `tf.keras` is Keras 3, the modules `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` do not
-    work; they are replaced by the modules of tf_keras. The packages that these modules need are
-    imported on first use; if a package is missing, the error names the package.
+    work, and modules of tf_keras replace them. Packages that these modules need are imported on
+    first use. If a package is missing, the error names it.
 
-    Nothing else changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's
-    behaviour.
+    Nothing else changes. For TensorFlow 1's behaviour, call `tf.compat.v1.disable_v2_behavior()`.
 
     Example::
 
@@ -76,13 +70,13 @@ def patch_tensorflow(native: bool = False) -> Patch:
             import old_model_code
 
     A module that the block imports, for example with `from tensorflow.contrib import opt`, keeps
-    its attributes after the block. Names that the code looks up in `tf`, and names that a function
-    imports when it is called, are found only while a patch is active.
+    its attributes after the block. Names that are looked up in `tf` later, and imports in functions
+    that are called later, need an active patch.
 
     Args:
       native: whether new optimizers of `legacy_opt` and of TensorFlow use native kernels (see
-        `legacy-opt docs native`). If several patches are active and `native` is True for at least
-        one of them, new optimizers use native kernels until the last patch ends.
+        `legacy-opt docs native`). If it is True for one of several active patches, new optimizers
+        use native kernels until the last patch ends.
 
     Returns:
       A `Patch`, a context manager. Without `with`, the patch is active until `undo()` is called. If
@@ -108,8 +102,7 @@ class Patch:
     """An active patch of TensorFlow's names, returned by `patch_tensorflow`.
 
     Attributes:
-      names: a dict from each added name to the new name of the object, or of the object that it is
-        a variant of: `{"tf.train.AdamAsyncOptimizer": "legacy_opt.AdamAsyncOptimizer", …}`.
+      names: {old name: new name}. For a variant, the new name is that of the object it varies.
     """
 
     def __enter__(self) -> Patch:
@@ -121,8 +114,7 @@ class Patch:
     def undo(self) -> None:
         """Removes the names from TensorFlow, unless another patch is still active.
 
-        The modules that `patch_tensorflow` created keep the names, because user code may have
-        imported these modules.
+        Modules that `patch_tensorflow` created keep the names, because user code may use them.
         """
         with _lock:
             _patches.discard(self)
@@ -136,7 +128,7 @@ class Patch:
 def _accelerate_new_optimizers() -> None:
     base = tf.compat.v1.train.Optimizer
     original = base.__init__
-    if hasattr(original, "before_patch"):
+    if hasattr(original, "before_patch"):  # another active patch has replaced it already
         return
 
     @functools.wraps(original)
@@ -149,14 +141,16 @@ def _accelerate_new_optimizers() -> None:
     __init__.before_patch = original
     base.__init__ = __init__
     _removals.append(functools.partial(setattr, base, "__init__", original))
-    _removals.append(legacy_opt.native.enable())
+    disable = legacy_opt.native.enable()
+    _removals.append(disable)
     if versions.has_contrib():
         # The constructors of tf.contrib.opt's classes call the `__init__` above before they set the
         # attributes that `accelerate` needs. So replace these classes by legacy_opt's classes.
         for old, fate in old_names.FATES.items():
-            place, _, name = old.rpartition(".")
-            cls = _value(fate.now) if place == "tf.contrib.opt" else None
-            if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "updates_together"):
+            home, _, name = old.rpartition(".")
+            cls = _value(fate.now) if home == "tf.contrib.opt" else None
+            is_optimizer = isinstance(cls, type) and issubclass(cls, base)
+            if is_optimizer and hasattr(cls, "updates_together"):  # it may have native kernels
                 replaced = getattr(tf.contrib.opt, name)
                 _removals.append(functools.partial(setattr, tf.contrib.opt, name, replaced))
                 setattr(tf.contrib.opt, name, cls)
@@ -164,7 +158,7 @@ def _accelerate_new_optimizers() -> None:
 
 def _put_all() -> None:
     """Creates the modules that TensorFlow lacks, and lets modules answer to the old names."""
-    has_contrib = versions.has_contrib()  # and tf.examples
+    has_contrib = versions.has_contrib()  # if so, TensorFlow has tf.examples, too
     names = {
         name: fate.now
         for name, fate in old_names.FATES.items()
@@ -175,13 +169,13 @@ def _put_all() -> None:
     private = [name for name, public in old_names.PUBLIC_NAMES.items() if public in names]
     homes = [name.rpartition(".")[0] for name in (*names, *private)]
     if not has_contrib:
-        homes += filter(old_names.whole_module, moved_names.MODULES)
+        homes += [each for each in moved_names.MODULES if old_names.whole_module(each)]
         homes += moved_names.DEFINED_IN
         sys.meta_path.insert(0, _MovedModules)
         _removals.append(functools.partial(sys.meta_path.remove, _MovedModules))
-    roots = [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
-    roots.insert(0, (tf, "tensorflow"))
-    modules = {home: _modules_called(home, roots) for home in dict.fromkeys(homes)}
+    roots = [(tf, "tensorflow")]
+    roots += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
+    modules = {home: _modules_called(home, roots) for home in dict.fromkeys(homes)}  # in order
     for name, now in names.items():
         home, _, last = name.rpartition(".")
         if any(last not in vars(versions.plain_module(each)) for each, _ in modules[home]):
@@ -191,55 +185,55 @@ def _put_all() -> None:
 
 
 def _put_removed_modules() -> None:
-    for home, path, name, origin, stand_in in versions.removed_modules():
+    for removed in versions.removed_modules():
+        home, name, stand_in = removed.home, removed.name, removed.stand_in
         full_name = stand_in.__name__
-        _register(path, home)
+        _register(removed.path, home)
         _register(full_name, stand_in)
-        if full_name not in _stand_ins and hasattr(home, name):  # a module without attributes
+        # TensorFlow may have the module, but this module does not work: replace it.
+        if full_name not in _stand_ins and hasattr(home, name):
             _removals.append(functools.partial(setattr, home, name, getattr(home, name)))
             setattr(home, name, stand_in)
         else:
             _stand_ins.setdefault(full_name, stand_in)
             _removals.append(functools.partial(_stand_ins.pop, full_name, None))
-            _let_answer(home, path)
-        _names["tf" + full_name[len("tensorflow") :]] = origin
+            _let_answer(home, removed.path)
+        _names[full_name.replace("tensorflow", "tf", 1)] = removed.origin
 
 
 def _modules_called(home: str, roots: List[_Place]) -> List[_Place]:
-    """Returns the modules to which an old name of a module refers, and creates missing ones.
+    """Returns the modules of an old name, a `_Place` for each root, and creates missing modules.
 
-    Existing modules are registered in sys.modules, too; otherwise `import` would load a second
-    copy and replace the module by this copy.
+    Existing modules are registered in sys.modules. Otherwise `import` would load a second copy.
 
     Args:
-      home: the old name.
-      roots: `tf` and the copies of `tf.compat.v1`, each with the name under which it is imported.
-
-    Returns:
-      For each root, a module and the name under which it is imported.
+      home: the old name of the module, such as "tf.contrib.opt".
+      roots: `tf` and the copies of `tf.compat.v1`.
     """
+    places = roots
     parts = home.split(".")[1:]
     if parts[:1] == ["python"]:  # private modules, which are not attributes of `tf`
-        roots = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
+        places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         del parts[0]
-    for module, path in roots:
+    for module, path in places:
         _register(path, module)
     for part in parts:
-        roots = [(_child(module, path, part), f"{path}.{part}") for module, path in roots]
-    return roots
+        places = [(_child(module, path, part), f"{path}.{part}") for module, path in places]
+    return places
 
 
 def _child(module: types.ModuleType, path: str, name: str) -> types.ModuleType:
-    """Returns a submodule, which is created if it is missing."""
+    """Returns a submodule, and creates it if it is missing."""
     full_name = f"{path}.{name}"
     child = _stand_ins.get(full_name)
-    if child is None and path not in _stand_ins:
+    if child is None and path not in _stand_ins:  # a created module has only created submodules
         child = getattr(module, name, None)
         if child is None and full_name.startswith("tensorflow.python."):
             with contextlib.suppress(ImportError):
                 child = importlib.import_module(full_name)  # TensorFlow has not imported it yet
     if child is None:
-        child = _stand_ins[full_name] = _new_module(full_name.replace(".compat.v1.", "."))
+        child = _new_module(full_name.replace(".compat.v1.", "."))  # for tf and tf.compat.v1
+        _stand_ins[full_name] = child
     if full_name in _stand_ins:
         _let_answer(module, path)
     _register(full_name, child)
@@ -249,9 +243,8 @@ def _child(module: types.ModuleType, path: str, name: str) -> types.ModuleType:
 def _new_module(name: str) -> types.ModuleType:
     if name in sys.modules:
         return sys.modules[name]
-    module = _stand_ins[name] = types.ModuleType(
-        name, "Old names, put back by legacy_opt.compat.patch_tensorflow."
-    )
+    module = types.ModuleType(name, "Old names, put back by legacy_opt.compat.patch_tensorflow.")
+    _stand_ins[name] = module
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__package__ = name
     module.__path__ = []
@@ -269,12 +262,12 @@ def _register(name: str, module: types.ModuleType) -> None:
 def _let_answer(module: types.ModuleType, path: str) -> None:
     """Lets a module of TensorFlow answer to the old names that it lacks, until the patch ends.
 
-    `dir` does not list them: programs walk through the classes of `dir(tf.train)`, and expect
-    TensorFlow's only.
+    `dir` does not list these names, because programs walk through `dir(tf.train)` and expect only
+    TensorFlow's classes.
 
     Args:
-      module: the module. New modules answer by themselves.
-      path: the name under which it is imported.
+      module: the module. A module that a patch has created answers already, and is left unchanged.
+      path: the name under which the module is imported.
     """
     module = versions.plain_module(module)
     if path in _stand_ins or id(module) in _answering:
@@ -293,7 +286,7 @@ def found(module: str, name: str) -> Any:
     """Returns the object of an old name, from the table.
 
     Args:
-      module: the name under which the module is imported that had the object.
+      module: the import name of the old module.
       name: the name in the module.
 
     Raises:
@@ -303,11 +296,12 @@ def found(module: str, name: str) -> Any:
     if name == "__all__":  # `from … import *` asks for it
         return [each for each in _names_of(_stand_ins[module]) if not each.startswith("_")]
     public = old_names.public_name(full_name)
-    if full_name in _stand_ins and public not in old_names.MOVED:
+    is_moved = public in old_names.MOVED  # a row for an object precedes a module with its name
+    if full_name in _stand_ins and not is_moved:
         return _stand_ins[full_name]
-    is_private = name.startswith("_") and public not in old_names.MOVED
+    is_private = name.startswith("_") and not is_moved
     entry = None if is_private else old_names.find(full_name)
-    if entry is not None and entry.name == public:
+    if entry is not None and entry.name == public:  # not the entry of a parent module
         value = _value(entry.fate.now)
         if value is not None:
             return parameters.as_in_1(public, value, old_names.PARAMETERS.get(public))
@@ -315,7 +309,7 @@ def found(module: str, name: str) -> Any:
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
-# New modules that are modules of Keras 2, wherever it is installed.
+# New names in these modules are looked up in Keras 2: that of TensorFlow, or tf_keras.
 _OF_KERAS: Dict[str, Callable[[], types.ModuleType]] = {
     moved_names.KERAS: versions.keras_1,
     moved_names.KERAS_OPTIMIZERS: versions.keras_optimizers_1,
@@ -323,12 +317,15 @@ _OF_KERAS: Dict[str, Callable[[], types.ModuleType]] = {
 
 
 def _value(name: Optional[str]) -> Any:
-    """Returns the object to put for a new name, or None if it is not here."""
-    if name is None or name in _AS_ORIGINALLY:
-        return _AS_ORIGINALLY.get(name)
+    """Returns the object of a new name for old code, or None if it is not installed."""
+    if name is None:
+        return None
+    if name in _AS_ORIGINALLY:
+        return _AS_ORIGINALLY[name]
     if name.startswith("tensorflow_estimator."):
         versions.estimator()  # makes the package work with this TensorFlow
     value = None
+    # Import the root. Then take attributes, and import submodules that are not attributes yet.
     for full_name in itertools.accumulate(name.split("."), "{}.{}".format):
         if full_name in _OF_KERAS:
             try:
@@ -338,7 +335,7 @@ def _value(name: Optional[str]) -> Any:
                 return None
         try:
             value = getattr(value, full_name.rpartition(".")[2])
-        except AttributeError:
+        except AttributeError:  # for the root, always: `value` is None
             try:
                 value = importlib.import_module(re.sub(r"^tf\b", "tensorflow", full_name))
             except ImportError:
@@ -372,7 +369,7 @@ _PARENTS = r"tensorflow\.(compat\.v1\.)?(contrib|examples|python\.estimator)\b"
 
 
 class _MovedModules(importlib.abc.Loader):
-    """A finder for imports of modules that tf.contrib had, and that live elsewhere now."""
+    """Finds and loads modules that tf.contrib had, and that live elsewhere now."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
@@ -382,7 +379,7 @@ class _MovedModules(importlib.abc.Loader):
             return None
         home = sys.modules[parent]
         module = getattr(home, last, None)
-        if module is None and home.__name__ != parent:
+        if module is None and home.__name__ != parent:  # the parent lives elsewhere
             with contextlib.suppress(ImportError):
                 module = importlib.import_module(f"{home.__name__}.{last}")
         return ModuleSpec(name, cls(module)) if isinstance(module, types.ModuleType) else None

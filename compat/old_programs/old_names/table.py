@@ -10,13 +10,13 @@ FOLDER = pathlib.Path(__file__).parent
 class Row(NamedTuple):
     """A row of a table.
 
-    A line of the file has the first form; below it, the names are in indented lines::
+    The first line has the modules and the advice. Indented lines below it have the names::
 
         tf.contrib.rnn tf.contrib.other -> new.module: What to watch out for.
             OldName Old=New
 
-    The modules and names are separated by spaces, "->" and the text may be missing, and a row
-    without names is about whole modules. Lines that begin with "#" are comments.
+    "-> new.module" and the advice may be missing. A row without names is about whole modules. Lines
+    that begin with "#" are comments.
 
     Attributes:
       modules: the old modules.
@@ -38,13 +38,13 @@ class Row(NamedTuple):
 
 
 def rows(file: str) -> List[Row]:
-    """Returns the rows of a file."""
+    """Reads a file in `FOLDER`."""
     found: List[Row] = []
     for line in (FOLDER / file).read_text(encoding="utf-8").splitlines():
         if line.startswith(" "):
             found[-1].names.extend(line.split())
         elif line and not line.startswith("#"):
-            place, _, advice = line.partition(": ")
-            modules, _, now = place.partition(" -> ")
+            old_and_new, _, advice = line.partition(": ")
+            modules, _, now = old_and_new.partition(" -> ")
             found.append(Row(modules.split(), now or None, advice, []))
     return found

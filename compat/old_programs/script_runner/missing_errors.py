@@ -29,7 +29,7 @@ class _StandIn:
     _use: Missing
 
     def __init__(self, use: Missing) -> None:
-        vars(self)["_use"] = use  # the import
+        vars(self)["_use"] = use  # the use that imports the name
 
     def __getattr__(self, name: str) -> _StandIn:
         if self._use is _use_at(sys._getframe(1), [self._use]):
@@ -37,7 +37,7 @@ class _StandIn:
         raise AttributeError(self._use.text)
 
     def __repr__(self) -> str:
-        return f"<{self._use.text}>"  # in the errors of functions that get this object
+        return f"<{self._use.text}>"  # for errors of functions to which this object is passed
 
     def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AttributeError(self._use.text)
@@ -65,7 +65,7 @@ def install(missing: List[Missing], tensorflow: types.ModuleType) -> None:
             names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)
     for module, names in missing_in.items():
         _explain_missing_attributes(module, names)
-    if missing:
+    if missing:  # otherwise imports need no hook
         user_imports.add_hook(functools.partial(_import, missing))
 
 
@@ -84,45 +84,51 @@ def _explain_missing_attributes(module: Any, names: _Uses) -> None:
 
     Args:
       module: a module of TensorFlow.
-      names: a dict from each missing name to a pair: its full name, and a list of `Missing`.
+      names: {missing name: (full name, uses)}.
     """
 
     def find(name: str, as_before: module_attributes.Lookup) -> Any:
         frame = user_imports.users_frame() if name in names else None
         if frame is None:
             return as_before(name)
-        imported = _import_at(frame, names[name][1])
+        full_name, uses = names[name]
+        imported = _import_at(frame, uses)
         if imported:
             return _StandIn(imported)
-        raise AttributeError(_message(frame, *names[name]))
+        raise AttributeError(_message(frame, full_name, uses))
 
-    of_class = getattr(type(module), "__getattr__", None)
-    if of_class is None:
+    class_lookup = getattr(type(module), "__getattr__", None)
+    if class_lookup is None:
         module_attributes.intercept(module, find)
-    else:  # a lazy module of TensorFlow: the `__getattr__` of its class loads the real module
-        type(module).__getattr__ = lambda self, name: (
-            find(name, functools.partial(of_class, self))
-            if self is module
-            else of_class(self, name)
-        )
+        return
+
+    def __getattr__(self: Any, name: str) -> Any:
+        lookup = functools.partial(class_lookup, self)
+        return find(name, lookup) if self is module else lookup(name)
+
+    # A lazy module of TensorFlow: the `__getattr__` of its class loads the real module.
+    type(module).__getattr__ = __getattr__
 
 
 def _import(
     missing: List[Missing], following: user_imports.Import, request: user_imports.Request
 ) -> Any:
-    """Imports a module: with stand-ins for missing names, and errors that explain them."""
+    """Imports a module, with stand-ins for missing names, or raises an error that explains them.
+
+    The arguments after `missing` are those of a hook for `user_imports.add_hook`.
+    """
     frame = user_imports.users_frame()
     if frame is None:
         return following(request)
     name, fromlist = request.name, request.fromlist or ()
     is_library = old_names.is_of_library(name)
     uses = _uses_of(missing, name)
-    is_put_off = _import_at(frame, uses) is not None
+    is_put_off = _import_at(frame, uses) is not None  # errors wait until the names are used
     try:
         module = following(request)
     except ImportError as error:
         if is_put_off:
-            # The modules of the name that exist are imported.
+            # Import the parent modules that exist, because `import a.b` binds `a`.
             parent = request._replace(name=name.rpartition(".")[0])
             module = None if fromlist else _import(missing, following, parent)
         elif is_library or not uses:
@@ -142,7 +148,10 @@ def _import(
 def _imported(
     frame: types.FrameType, module: Any, name: str, fromlist: Sequence[str], missing: List[Missing]
 ) -> types.SimpleNamespace:
-    """Returns an object with what `from … import` binds: objects of a module or None; stand-ins."""
+    """Returns an object with the attributes that `from … import` reads: values or stand-ins.
+
+    `module` is None if it does not exist: then all attributes are stand-ins.
+    """
     found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
     for each in set(fromlist).difference(found):
         use = _import_at(frame, _uses_of(missing, f"{name}.{each}"))

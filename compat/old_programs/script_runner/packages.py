@@ -16,9 +16,7 @@ from ..source_analysis import missing_names, script_modules
 from . import user_imports
 
 # Packages that need the installed TensorFlow's names.
-_MODERN = (
-    *("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tensorflow_estimator", "tf_keras"),
-)
+_MODERN = "keras legacy_opt tensorflow tensorflow_core tensorflow_estimator tf_keras"
 # The messages of Python's errors for missing names.
 _MISSING = (
     re.compile(r"module '(?P<module>tensorflow[\w.]*)' has no attribute '(?P<name>\w+)'"),
@@ -48,7 +46,7 @@ def _paths(name: str) -> List[str]:
         hint = did_you_mean(name.partition(".")[0], (each.name for each in pkgutil.iter_modules()))
         raise ImportError(f"--package: no package {name!r} is installed.{hint}")
     paths = list(spec.submodule_search_locations or [str(spec.origin)])
-    if name in _MODERN or any(map(script_modules.is_standard, paths)):
+    if name in _MODERN.split() or any(map(script_modules.is_standard, paths)):
         raise ImportError(
             f"--package: {name!r} is part of Python, TensorFlow or legacy_opt. Name a package that "
             "was written for TensorFlow 1."
@@ -80,8 +78,8 @@ def package_to_include(error: Optional[BaseException]) -> Optional[str]:
 def _package_of(error: BaseException) -> Optional[str]:
     """Returns the name of the installed package whose code raised an error, or None."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    through = user_imports.THROUGH_TENSORFLOW
-    frames = [frame for frame in frames if user_imports.package_of(frame) not in through]
+    skipped = user_imports.THROUGH_TENSORFLOW
+    frames = [frame for frame in frames if user_imports.package_of(frame) not in skipped]
     if not frames or user_imports.is_users_own(frames[-1].f_globals):
         return None
     name = user_imports.package_of(frames[-1])
@@ -93,13 +91,13 @@ def _package_of(error: BaseException) -> Optional[str]:
 
 
 def _is_of_tensorflow_1(message: str) -> bool:
-    """Returns whether the message of an error says that a name of TensorFlow 1 is missing."""
+    """Returns whether an error message says that a name is missing which TensorFlow 1 had."""
     import tensorflow as tf
 
     match = next(filter(None, (each.match(message) for each in _MISSING)), None)
     if match is None:
         return False
     full_name = ".".join(match.group("module", "name")).replace("._api.v2", "")
-    _, missing = missing_names.look_up(full_name, tf.compat.v1)
-    is_in_compat_v1 = missing is None
+    _, missing_part = missing_names.look_up(full_name, tf.compat.v1)
+    is_in_compat_v1 = missing_part is None
     return is_in_compat_v1 or old_names.is_removed(full_name)

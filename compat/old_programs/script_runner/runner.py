@@ -30,8 +30,8 @@ def prepare(native: bool = False) -> types.ModuleType:
     Returns:
       The module that the script's `import tensorflow` returns.
     """
-    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads
-    # TF_USE_LEGACY_KERAS when it is imported, so set this variable before the import.
+    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads this variable of
+    # the environment during its import.
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Raises an ImportError with the pip command if TensorFlow is not installed.
@@ -50,7 +50,8 @@ def prepare(native: bool = False) -> types.ModuleType:
         return tf
     with missing_names.without_warnings():
         tf.compat.v1.disable_v2_behavior()  # warns that it is deprecated
-    tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
+    # Otherwise tf.compat.v1.compat may lack v1 and v2, or have copies of them.
+    tf.compat.v1.compat = tf.compat
     user_imports.add_hook(functools.partial(_import, tf.compat.v1))
     return tf.compat.v1
 
@@ -69,7 +70,8 @@ def path_of_script(path: str) -> str:
     """Returns the path of a script after checking that it is a readable regular file."""
     special_files.refuse(path)
     if not os.path.exists(path):
-        raise ImportError(f"There is no file {path!r}.")  # shown without the name of its class
+        # The command line shows an ImportError without the name of its class.
+        raise ImportError(f"There is no file {path!r}.")
     with open(path, "rb"):
         if not os.path.isfile(path):
             raise OSError(f"{path!r} is not a file.")
@@ -86,13 +88,17 @@ def module_called(name: str) -> Tuple[str, str]:
 
 
 def _import(v1: Any, following: user_imports.Import, request: user_imports.Request) -> Any:
-    """Imports `tf.compat.v1` as `tensorflow`; see `user_imports.add_hook`."""
+    """Imports `tf.compat.v1` as `tensorflow`.
+
+    The arguments after `v1` are those of a hook for `user_imports.add_hook`.
+    """
     root, *path = request.name.split(".")
+    names = request.fromlist or ()
     if root == "tensorflow":
         module = _module(v1, path)
-        if module and all(each == "*" or hasattr(module, each) for each in request.fromlist or ()):
-            return module if request.fromlist else v1
-        if not (request.fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, python
+        if module and all(each == "*" or hasattr(module, each) for each in names):
+            return module if names else v1
+        if not names and not hasattr(v1, path[0]):  # v1 lacks, for example, python
             following(request)
             setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
             return v1
@@ -101,9 +107,10 @@ def _import(v1: Any, following: user_imports.Import, request: user_imports.Reque
 
 def _module(v1: Any, path: List[str]) -> Optional[types.ModuleType]:
     """Returns the submodule of `tf.compat.v1` at a path of names, or None."""
+    module = v1
     for name in path:
-        v1 = getattr(v1, name, None)
-    return v1 if isinstance(v1, types.ModuleType) else None
+        module = getattr(module, name, None)
+    return module if isinstance(module, types.ModuleType) else None
 
 
 def run_file(path: str) -> None:
@@ -125,12 +132,10 @@ def run_module(name: str) -> None:
 
 
 def outcome(start: Callable[[], Any]) -> int:
-    """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
+    """Calls `start`, which runs the script, and returns the exit code.
 
-    If `packages.include` would avoid the exception, a line says so. A SystemExit is raised again.
-
-    Args:
-      start: a function that runs the script.
+    Prints an uncaught exception as Python does. If `packages.include` would avoid the exception, a
+    line says so. A SystemExit is raised again.
     """
     try:
         start()
@@ -160,15 +165,17 @@ def _hide_our_frames(error: Optional[BaseException], seen: Set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    first = last = types.SimpleNamespace(tb_next=error.__traceback__)
-    frame = first.tb_next
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename not in _OUR_FILES:
-            last.tb_next = frame
-            last = frame
-        frame = frame.tb_next
-    last.tb_next = None
-    error.__traceback__ = first.tb_next
+    # Link the tracebacks of the other frames, behind an object that stands before the first one.
+    before_first = types.SimpleNamespace(tb_next=error.__traceback__)
+    last_kept = before_first
+    traceback = before_first.tb_next
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename not in _OUR_FILES:
+            last_kept.tb_next = traceback
+            last_kept = traceback
+        traceback = traceback.tb_next
+    last_kept.tb_next = None
+    error.__traceback__ = before_first.tb_next
     _hide_our_frames(error.__cause__, seen)
     _hide_our_frames(error.__context__, seen)
 

@@ -1,4 +1,4 @@
-"""What the modules of users get when they import TensorFlow and libraries."""
+"""Hooks for the imports of TensorFlow and libraries in the modules of users."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 from .. import old_names
 from ..source_analysis import script_modules
 
+# Packages whose frames may be between user code and an import or lookup, see `users_frame`.
 THROUGH_IMPORTS = ("importlib", "legacy_opt")
 THROUGH_TENSORFLOW = (*THROUGH_IMPORTS, "tensorflow", "tensorflow_core")
 
 
 class Request(NamedTuple):
-    """What an `import` asks for: the first four arguments of `__import__`."""
+    """An import: the first four arguments of `__import__`."""
 
     name: str
     globals: Optional[Mapping[str, Any]]
@@ -30,11 +31,12 @@ Import = Callable[[Request], Any]  # returns the module
 def add_hook(hook: Callable[[Import, Request], Any]) -> None:
     """Lets a function handle the imports of TensorFlow and of libraries such as NumPy.
 
-    Installed packages import as usual. A hook that is added later is called earlier. Hooks last
-    until the process ends.
+    Imports in installed packages do not change. The last hook is called first. Hooks last until the
+    process ends.
 
     Args:
-      hook: a function that returns the module. Its first argument is the next hook, or imports.
+      hook: a function that returns the module of a `Request`. Its first argument is the next hook;
+        for the first hook that was added, the function that imports as usual.
     """
     if not isinstance(builtins.__import__, _Importer):
         builtins.__import__ = _Importer(builtins.__import__)
@@ -51,8 +53,9 @@ class _Importer:
     def __call__(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
-        is_known = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
-        if is_known and not level and is_users_own(globals or {}):
+        has_hooks = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
+        is_absolute = level == 0
+        if has_hooks and is_absolute and is_users_own(globals or {}):
             return self.first(Request(name, globals, locals, fromlist))
         return self._original(name, globals, locals, fromlist, level)
 
@@ -74,7 +77,7 @@ def users_frame(through: Tuple[str, ...] = THROUGH_TENSORFLOW) -> Optional[types
     """Returns the frame of the user code that imports or looks up a name; None for other code.
 
     Args:
-      through: the packages whose frames may be between this code and the import or lookup.
+      through: the packages whose frames may be between the user code and the import or lookup.
     """
     frame = sys._getframe(1)
     while frame is not None and package_of(frame) in through:

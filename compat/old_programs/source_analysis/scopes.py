@@ -1,9 +1,8 @@
 """Resolves names (imports, aliases, variables) in one or several Python files without running them.
 
 A meaning of a name is a class or function of the audited code, a string literal, or the full dotted
-name of an imported object. Control flow is ignored: a name has all the meanings that are assigned
-to it anywhere in its module, class or function, as if all branches of a `try` or an `if` were
-taken.
+name of an imported object. Control flow is ignored: a name has all meanings that its module, class
+or function assigns to it anywhere, as if all branches of a `try` or an `if` were taken.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Assigned(NamedTuple):
 
 
 Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
-Bound = Union[str, Definition, Assigned]
+Bound = Union[str, Definition, Assigned]  # what a statement binds to a name
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
 
@@ -79,17 +78,16 @@ class Scope:
     def __init__(
         self, module: Module, parent: Optional[Scope] = None, name: str = "", is_class: bool = False
     ) -> None:
-        self.module, self.parent, self.name, self.is_class = module, parent, name, is_class
-        self.names: Dict[
-            str, List[Bound]
-        ] = {}  # name: list of full names (strings), `Definition`s and `Assigned`s
+        self.module, self.parent = module, parent
+        self.name, self.is_class = name, is_class
+        self.names: Dict[str, List[Bound]] = {}
 
     def bind(self, name: str, value: Bound) -> None:
-        """Adds a meaning of a name."""
+        """Adds a value to a name."""
         self.names.setdefault(name, []).append(value)
 
     def find(self, name: str) -> Optional[List[Bound]]:
-        """Returns the meanings of a name in this scope or an enclosing scope, or None."""
+        """Returns the values of a name in this scope or an enclosing scope, or None."""
         home = self._home(name)
         return None if home is None else home.names[name]
 
@@ -97,7 +95,8 @@ class Scope:
         """Returns the scope that binds a name (this scope or an enclosing scope), or None."""
         scope = self
         while scope is not None:
-            if name in scope.names and not (scope.is_class and scope is not self):
+            is_visible = scope is self or not scope.is_class  # a method does not see class names
+            if is_visible and name in scope.names:
                 return scope
             scope = scope.parent
         return None
@@ -116,19 +115,20 @@ class Scope:
           The scope that binds the variable, and the variable's name in that scope; (None, "") for
           other expressions, and for names that this file does not bind.
         """
+        home, name = None, ""
         if isinstance(node, ast.Name):
-            home, name = self._home(node.id), node.id
+            name = node.id
+            home = self._home(name)
         elif _is_of_self(node):
-            home, name = self.enclosing_class(), "self." + node.attr
-        else:
-            return None, ""
+            name = "self." + node.attr
+            home = self.enclosing_class()
         return (None, "") if home is None else (home, name)
 
     def values(self, node: ast.AST) -> List[Assigned]:
         """Returns the `Assigned` objects of a name or of an attribute of `self`."""
         home, name = self.key_of(node)
-        meanings = [] if home is None else home.names.get(name, [])
-        return [each for each in meanings if isinstance(each, Assigned)]
+        bound = [] if home is None else home.names.get(name, [])
+        return [each for each in bound if isinstance(each, Assigned)]
 
 
 class Module:
@@ -158,7 +158,9 @@ class Module:
         if not statement.level:
             return statement.module or ""
         parts = self.name.split(".")
-        parts = parts[: len(parts) - statement.level + (1 if self.is_package else 0)]
+        if self.is_package:
+            parts.append("__init__")  # one dot means the package itself
+        parts = parts[: len(parts) - statement.level]
         return ".".join(parts + ([statement.module] if statement.module else []))
 
 
@@ -193,12 +195,12 @@ class _Binder(ast.NodeVisitor):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
-            self.scope.bind(node.name, Assigned(ast.Pass(), self.scope, False))
+            self._assign(ast.Name(node.name), _UNKNOWN)
         self.generic_visit(node)
 
     def visit_withitem(self, node: ast.withitem) -> None:
         if node.optional_vars is not None:
-            self._assign(node.optional_vars, ast.Pass())
+            self._assign(node.optional_vars, _UNKNOWN)
         self.generic_visit(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
@@ -244,18 +246,22 @@ class _Binder(ast.NodeVisitor):
                 self.scope.bind("self." + target.id, assigned)
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = getattr(value, "elts", ())
-            has_value_for_each = len(values) == len(target.elts) and not is_element
-            for index, each in enumerate(target.elts):
-                self._assign(each, values[index] if has_value_for_each else ast.Pass())
+            if is_element or len(values) != len(target.elts):
+                values = [_UNKNOWN] * len(target.elts)
+            for each, value_of_each in zip(target.elts, values):
+                self._assign(each, value_of_each)
         elif _is_of_self(target) and self.scope.enclosing_class() is not None:
             self.scope.enclosing_class().bind("self." + target.attr, assigned)
+
+
+_UNKNOWN = ast.Pass()  # the expression of a value that is known only at run time
 
 
 def _bind_arguments(arguments: ast.arguments, scope: Scope, outer: Scope) -> None:
     """Binds parameters to their defaults; a parameter without a default gets no meaning."""
     positional = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
-        scope.bind(argument.arg, Assigned(default, outer, False))
+        scope.bind(argument.arg, Assigned(default, outer, is_element=False))
     for argument in positional + arguments.kwonlyargs + [arguments.vararg, arguments.kwarg]:
         if argument is not None:
             scope.names.setdefault(argument.arg, [])
@@ -264,7 +270,8 @@ def _bind_arguments(arguments: ast.arguments, scope: Scope, outer: Scope) -> Non
 def with_defaults(arguments: ast.arguments) -> List[Tuple[ast.arg, ast.expr]]:
     """Returns a list of (parameter, default) for the parameters that have a default."""
     positional = getattr(arguments, "posonlyargs", []) + arguments.args
-    pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults))
+    first_default = len(positional) - len(arguments.defaults)
+    pairs = list(zip(positional[first_default:], arguments.defaults))
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
     return [(argument, default) for argument, default in pairs if default is not None]
 
@@ -291,7 +298,7 @@ def last_name(node: Any) -> str:
 
 
 def alternatives(node: ast.AST) -> List[ast.expr]:
-    """Returns the expressions one of which `a if x else b` or `a or b` is; [] for other nodes."""
+    """Returns [a, b] for `a if x else b` and for `a or b`; [] for other nodes."""
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return node.values if isinstance(node, ast.BoolOp) else []
@@ -303,9 +310,8 @@ class NameResolver:
     def __init__(self, modules: Iterable[Module]) -> None:
         self._modules: Dict[str, List[Module]] = {}
         self._answers: Dict[Tuple[Any, ...], List[Meaning]] = {}
-        self._returns: Dict[
-            ast.AST, List[ast.expr]
-        ] = {}  # function: list of the expressions that it returns
+        # {function: the expressions that it returns}
+        self._returns: Dict[ast.AST, List[ast.expr]] = {}
         for module in modules:
             for name in module.names:
                 self._modules.setdefault(name, []).append(module)
@@ -328,7 +334,7 @@ class NameResolver:
     ) -> List[Meaning]:
         """Returns a cached result; an empty list if the query depends on its own result."""
         if key not in self._answers:
-            self._answers[key] = []
+            self._answers[key] = []  # for the same query within this one
             self._answers[key] = _unique(function(*arguments))
         return self._answers[key]
 
@@ -405,11 +411,12 @@ class NameResolver:
         if kind == "Dict":
             pairs = zip(node.keys, node.values)
             values = [v for k, v in pairs if k is not None and text_of(k) == key]
-            return self._resolve_all(values if key and values else node.values, scope)
+            has_key = key and values
+            return self._resolve_all(values if has_key else node.values, scope)
         if kind in ("List", "Tuple", "Set"):
             return self._resolve_all(node.elts, scope)
         if kind == "Call" and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
-            return self.contents(node.func.value, scope)
+            return self.contents(node.func.value, scope)  # some_dict.values()
         meanings = []
         for value in scope.values(node):
             meanings += self.contents(value.expression, value.scope, key)
@@ -429,8 +436,8 @@ class NameResolver:
         result = []
         for value in values:
             if isinstance(value, Assigned):
-                meanings = self.contents if value.is_element else self.resolve
-                result += meanings(value.expression, value.scope)
+                meanings_of = self.contents if value.is_element else self.resolve
+                result += meanings_of(value.expression, value.scope)
             elif isinstance(value, Definition):
                 result.append(value)
             else:
@@ -468,11 +475,12 @@ class NameResolver:
         meanings = [each for full in starred_names for each in self.follow(full, home)]
         if name in self._modules:
             return [name]
-        outside = [each for each in meanings if self._is_outside(each)]
-        return [each for each in meanings if isinstance(each, Definition)] or outside + [name]
+        definitions = [each for each in meanings if isinstance(each, Definition)]
+        # Without a definition, `name` may also be an attribute that is set at run time.
+        return definitions or [each for each in meanings if self._is_outside(each)] + [name]
 
     def is_undefined(self, meaning: Meaning) -> bool:
-        """Returns whether a meaning is a name that its audited module does not define itself."""
+        """Returns whether a meaning is a name that an audited module should define but does not."""
         is_name = isinstance(meaning, str) and meaning not in self._modules
         return is_name and meaning.rpartition(".")[0] in self._modules
 
