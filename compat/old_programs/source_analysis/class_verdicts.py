@@ -12,14 +12,15 @@ from . import name_verdicts
 from .name_verdicts import CHANGE, KERAS_1, KERAS_LEGACY, MANUAL, STAYS, WRITE_A_RULE, Verdict
 from .scopes import Definition, Meaning, NameResolver, Scope, text_of
 
+# Methods that update ref variables, and methods that update resource variables.
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
 _RESOURCE = {"_resource_apply_dense", "_resource_apply_sparse"}
 _METHODS = _REF | _RESOURCE | {"_create_slots", "apply_gradients", "compute_gradients"}
 _UNKNOWN_BASE = Verdict(
-    MANUAL,
-    "…",
-    None,
-    "A guess: the base class is known only at run time. Check whether it is an optimizer.",
+    status=MANUAL,
+    name="…",
+    instead=None,
+    advice="A guess: the base class is known only at run time. Check whether it is an optimizer.",
     is_guess=True,
 )
 
@@ -60,8 +61,8 @@ class Classes:
 
         Returns:
           The name of the class. If there is no such class: None, or the name of another optimizer.
-          Also None if `definition` is a function, or a class that overrides `apply_gradients` of a
-          base class of legacy_opt.
+          None for functions, and for classes that override `apply_gradients` of a base class of
+          legacy_opt.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -96,10 +97,10 @@ class Classes:
                 ancestry = self._ancestry_through(base, expression, methods)
                 if ancestry is not None:
                     return ancestry
+        is_likely = bool(methods & _METHODS or name_verdicts.OPTIMIZER.search(node.name))
         for expression in node.bases:
-            is_likely = methods & _METHODS or name_verdicts.OPTIMIZER.search(node.name)
-            if self.guess(expression, outer, bool(is_likely)):
-                return _Ancestry(expression, _UNKNOWN_BASE, methods, "")
+            if self.guess(expression, outer, is_likely):
+                return _Ancestry(expression, _UNKNOWN_BASE, methods, base="")
         return None
 
     def guess(self, base: ast.expr, scope: Scope, is_likely: bool = False) -> Optional[Verdict]:
@@ -122,7 +123,7 @@ class Classes:
         """Returns the `_Ancestry` of a class, or None if `base` is not an optimizer.
 
         Args:
-          base: a base class of the class: a full name or a `Definition`.
+          base: the meaning of a base class of the class.
           expression: the expression of `base` in the class statement.
           methods: the names of the class's methods.
         """
@@ -130,10 +131,10 @@ class Classes:
             root = name_verdicts.verdict(base)
         elif not (isinstance(base, Definition) and isinstance(base.node, ast.ClassDef)):
             return None
-        elif self._ancestry(base) is not None:
+        elif self._ancestry(base) is not None:  # it extends an optimizer
             ancestry = self._ancestry(base)
             return _Ancestry(expression, ancestry.root, methods | ancestry.methods, ancestry.base)
-        else:
+        else:  # its name may be that of an optimizer
             root = self.verdict_on_unrelated_class(base)
             base = base.full_name
         return None if root is None else _Ancestry(expression, root, methods, base)
@@ -141,10 +142,10 @@ class Classes:
     def _is_known_at_run_time_only(self, expression: ast.expr, scope: Scope) -> bool:
         """Returns whether a base class is known only at run time, such as the result of a call."""
         if self._names.resolve(expression, scope):
-            return False
+            return False  # it has a known meaning
         if isinstance(expression, ast.Name):
             return scope.find(expression.id) is not None  # an unbound name is a builtin
-        if isinstance(expression, ast.Subscript):  # Generic[T] is not an optimizer
+        if isinstance(expression, ast.Subscript):  # bases[0] may be an optimizer, not Generic[T]
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
         return isinstance(expression, (ast.Attribute, ast.Call))
@@ -171,8 +172,8 @@ class _Ancestry(NamedTuple):
 
 def _method_names(node: ast.AST) -> Set[str]:
     names = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
-    aliases = [each for each in node.body if isinstance(each, ast.Assign)]
-    targets = (target for each in aliases for target in each.targets)
+    assignments = [each for each in node.body if isinstance(each, ast.Assign)]
+    targets = (target for each in assignments for target in each.targets)
     return names | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
@@ -194,9 +195,9 @@ def _judge(ancestry: _Ancestry) -> Verdict:
         return _judge_keras(ancestry)
     if not root.name.startswith(("tf.train.", "tf.contrib.opt.")):
         return root
-    is_base = root.name == "tf.train.Optimizer"
+    extends_base = root.name == "tf.train.Optimizer"
     if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
-        problem = "defines no update" if is_base else "inherits its base's update"
+        problem = "defines no update" if extends_base else "inherits its base's update"
         text = (
             f"It {problem} for resource variables (_resource_apply_dense), TensorFlow 2's default. "
             "In a graph with ref variables it runs unchanged (`legacy-opt run`, or "
@@ -204,7 +205,8 @@ def _judge(ancestry: _Ancestry) -> Verdict:
         )
         return Verdict(MANUAL, root.name, None, text)
     overrides_apply = "apply_gradients" in methods
-    if is_base and not (overrides_apply or methods & (_REF | _RESOURCE)):
+    has_updates = overrides_apply or methods & (_REF | _RESOURCE)
+    if extends_base and not has_updates:
         text = (
             "It defines neither apply_gradients nor _resource_apply_dense: find out where these "
             "methods are defined."
@@ -212,7 +214,8 @@ def _judge(ancestry: _Ancestry) -> Verdict:
         return Verdict(MANUAL, root.name, None, text)
     status = STAYS if root.status == STAYS else CHANGE
     advice = "Keep it, if it calls only public functions of TensorFlow."
-    if is_base and not overrides_apply and not methods & {"_resource_apply_sparse"}:
+    has_sparse_updates = overrides_apply or "_resource_apply_sparse" in methods
+    if extends_base and not has_sparse_updates:
         advice += " It lacks sparse resource updates (_resource_apply_sparse)."
     return Verdict(status, root.name, root.instead, advice)
 
@@ -223,8 +226,8 @@ def _judge_keras(ancestry: _Ancestry) -> Verdict:
     if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:
         return Verdict(STAYS, ancestry.root.name, None, "It extends Keras' base class.")
     last = ancestry.root.name.rpartition(".")[2]
-    base = f"tf.keras.optimizers.legacy.{last if last in KERAS_LEGACY.split() else 'Optimizer'}"
+    legacy_name = last if last in KERAS_LEGACY.split() else "Optimizer"
     text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
     if ".python." not in ancestry.base:
         text += " With Keras 2 (tf-keras), `legacy-opt run` runs it unchanged."
-    return Verdict(MANUAL, ancestry.root.name, base, text)
+    return Verdict(MANUAL, ancestry.root.name, f"tf.keras.optimizers.legacy.{legacy_name}", text)

@@ -1,8 +1,8 @@
 """Finds uses of weight decay that mean something else in the original optimizers.
 
 In `tf.contrib.opt`, `minimize` of an optimizer with decoupled weight decay ignores
-`decay_var_list` and decays all variables. The classes of legacy_opt obey it. Nothing orders the
-originals' decay after the gradients (`races`).
+`decay_var_list` and decays all variables. The classes of legacy_opt decay only the listed ones.
+`races` finds uses of the originals, in which nothing orders the decay after the gradients.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ _ADVICE = (
 def verdicts(
     call: ast.Call, scope: Scope, names: NameResolver, classes: Classes
 ) -> Iterator[Tuple[ast.expr, Verdict]]:
-    """Yields a pair of the expression of a call's `decay_var_list`, and a `Verdict`.
-
-    Yields nothing for all other calls.
-    """
+    """Yields (expression of `decay_var_list`, `Verdict`) if a call of `minimize` passes such a list."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
         return
-    chosen = argument(call, _POSITION, "decay_var_list")
-    if chosen is None:
+    var_list = argument(call, _POSITION, "decay_var_list")
+    if var_list is None:
         return
     name = Instances(names, classes, WITH_DECAY).first_class(call.func.value, scope)
     if name:
-        yield chosen, Verdict(CHANGE, name, None, _ADVICE)
+        yield var_list, Verdict(CHANGE, name, None, _ADVICE)
 
 
 def races(modules: Iterable[Module]) -> Iterator[Tuple[str, int]]:

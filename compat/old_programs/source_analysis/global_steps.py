@@ -9,9 +9,10 @@ ignores its argument `global_step`. The scripts increment the global step after 
 
 The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
 
-The last line may run before a learning rate is computed from the global step, because nothing
-orders them. `races` finds such lines, also in methods `apply_gradients` such as AdaBound's, which
-computes bias corrections from the step and returns `tf.group(*updates, step.assign_add(1))`.
+Nothing orders the last line after the operations that compute a learning rate from the global step,
+so it may run first. `races` finds such lines. It also finds them in methods `apply_gradients`:
+AdaBound's computes bias corrections from the step, and returns
+`tf.group(*updates, step.assign_add(1))`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _ADVICE = (
 def verdicts(
     module: Module, names: NameResolver, classes: Classes
 ) -> Iterator[Tuple[ast.Call, Verdict]]:
-    """Yields a pair (node, `Verdict`) for each call that increments a global step in a race.
+    """Yields (call, `Verdict`) for calls that increment a global step a second time, or in a race.
 
-    Also for each call that increments a global step a second time. This call and the call that
-    passes the global step to the optimizer must be in the same function, or both at module level.
+    A second increment is found if it is in the same function as the call that passes the global
+    step to the optimizer, or if both are at module level.
     """
     for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
@@ -60,11 +61,11 @@ def verdicts(
 
 
 def races(modules: Iterable[Module]) -> Iterator[Tuple[str, int]]:
-    """Yields (path, line) of each increment of a global step in a race with what reads the step.
+    """Yields (path, line) of each increment of a global step that races with a reader of the step.
 
-    The increment is an argument of `tf.group`, or in a method `apply_gradients`. In the same
-    function, a learning rate is computed from the same step, or, in such a method, the step is
-    cast. No control dependency orders the increment after this computation.
+    The increment is in an argument of `tf.group`, or in a method `apply_gradients`. In the same
+    function, a learning rate is computed from the same step. In a method `apply_gradients`, a cast
+    of the step is a reader, too. No control dependency orders the increment after the reader.
     """
     modules = list(modules)
     names = NameResolver(modules)
@@ -77,10 +78,12 @@ def _racing_increments(module: Module, names: NameResolver) -> Iterator[ast.Call
     for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
         calls, increments = steps.calls_and_increments(nodes)
-        applies = scope.name.endswith(".apply_gradients")
-        readers = ("_decay", "piecewise_constant", *(_CASTS if applies else ()))
+        in_apply = scope.name.endswith(".apply_gradients")
+        readers = ("_decay", "piecewise_constant")
+        if in_apply:
+            readers += _CASTS
         read = [step for call in calls for step in _arguments_of(call, readers)]
-        groups = (call for call in calls if applies or last_name(call.func) == "group")
+        groups = (call for call in calls if in_apply or last_name(call.func) == "group")
         unordered = _within(groups) - _within(node for node in nodes if _orders(node))
         for call, step in increments:
             if call in unordered and any(steps.are_the_same(step, each) for each in read):
@@ -88,7 +91,7 @@ def _racing_increments(module: Module, names: NameResolver) -> Iterator[ast.Call
 
 
 def _arguments_of(call: ast.Call, functions: Tuple[str, ...]) -> List[ast.expr]:
-    """Returns all arguments of a call, one of which is the global step; [] of other functions."""
+    """Returns the arguments of a call if the function's name ends like `functions`, or []."""
     is_wanted = last_name(call.func).endswith(functions)
     return call.args + [each.value for each in call.keywords] if is_wanted else []
 
@@ -129,7 +132,8 @@ def _applied(call: ast.Call, scope: Scope, optimizers: Instances) -> Iterator[_A
 
 def _nodes_by_scope(module: Module) -> Iterator[Tuple[Scope, List[ast.AST]]]:
     """Yields (scope, list of nodes) of a module, and of its classes and functions."""
-    for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
+    yield module.scope, list(_nodes(module.source.tree, module))
+    for definition, scope in module.scopes.items():
         yield scope, list(_nodes(definition, module))
 
 
@@ -154,22 +158,24 @@ class _Steps:
     ) -> Tuple[List[ast.Call], List[Tuple[ast.Call, ast.expr]]]:
         """Returns the calls among nodes, and a pair (call, step) for each increment of a step."""
         calls = [each for each in nodes if isinstance(each, ast.Call)]
-        return calls, [(call, step) for call in calls for step in self.incremented(call)]
+        increments = [(call, step) for call in calls for step in self._incremented(call)]
+        return calls, increments
 
-    def incremented(self, call: ast.Call) -> Iterator[ast.expr]:
+    def _incremented(self, call: ast.Call) -> Iterator[ast.expr]:
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
         meanings = self._names.resolve(call.func, self._scope)
         in_tensorflow = [each.rpartition(".")[2] for each in meanings if is_tensorflow(each)]
         name = in_tensorflow[0] if in_tensorflow else last_name(call.func)
         if name not in ("assign", "assign_add"):
             return
-        if any(map(is_tensorflow, meanings)):
+        if any(map(is_tensorflow, meanings)):  # tf.assign(step, value)
             step, value = argument(call, 0, "ref"), argument(call, 1, "value")
-        else:
+        else:  # step.assign(value)
             step, value = getattr(call.func, "value", None), argument(call, 0, "value")
         if step is None:
             return
-        if name == "assign_add" or (value is not None and self._adds_to(step, value, set())):
+        always_adds = name == "assign_add"
+        if always_adds or (value is not None and self._adds_to(step, value, visited=set())):
             yield step
 
     def _adds_to(self, step: ast.AST, value: ast.AST, visited: Set[ast.AST]) -> bool:
@@ -185,26 +191,26 @@ class _Steps:
                 terms = node.args
             if any(self.are_the_same(step, term) for term in terms):
                 return True
-            for each in self._scope.values(node):  # what the code assigns to a name
+            for each in self._scope.values(node):  # expressions that are assigned to a name
                 if self._adds_to(step, each.expression, visited):
                     return True
         return False
 
     def are_the_same(self, one: ast.AST, other: ast.AST) -> bool:
         """Returns whether two expressions may be the same variable."""
-        identities = self._identities(one, self._scope, set())
-        return not identities.isdisjoint(self._identities(other, self._scope, set()))
+        identities = self._identities(one, self._scope, visited=set())
+        return not identities.isdisjoint(self._identities(other, self._scope, visited=set()))
 
     def _identities(self, node: ast.AST, scope: Scope, visited: Set[ast.AST]) -> Set[Any]:
         """Returns a set of identifiers of the variables to which an expression may refer."""
         if node in visited:
             return set()
         visited.add(node)
-        # Without loop variables, which are elements of what is assigned.
+        # A loop variable is not the same variable as the assigned expression, its sequence.
         assigned = [each for each in scope.values(node) if not each.is_element]
-        identities: Set[Any] = set()
         inner = [(each.expression, each.scope) for each in assigned]
         inner += [(each, scope) for each in alternatives(node)]
+        identities: Set[Any] = set()
         binding_scope, name = scope.key_of(node)
         if binding_scope is not None:
             identities.add((binding_scope, name))

@@ -1,4 +1,4 @@
-"""Finds out of which optimizer classes an expression may be an instance."""
+"""Finds the optimizer classes of which an expression may be an instance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NONE = ast.dump(ast.parse("None", mode="eval").body)
 
 
 class Instances:
-    """Finds instances of some classes of legacy_opt, and of the classes that they replace.
+    """Finds instances of some classes of legacy_opt, and of the old classes that these replace.
 
     Args:
       wanted: the full names of the classes of legacy_opt. A function that returns classes, such as
@@ -24,8 +24,8 @@ class Instances:
         self._names, self._classes, self._wanted = names, classes, wanted
 
     def first_class(self, node: ast.AST, scope: Scope) -> Optional[str]:
-        """Returns the first of `wanted` that `node` may be or wrap an instance of, or None."""
-        return next(self._instances(node, scope, set()), None)
+        """Returns the first class of `wanted` whose instance `node` may be or wrap, or None."""
+        return next(self._instances(node, scope, visited=set()), None)
 
     def _instances(
         self, node: ast.AST, scope: Scope, visited: Set[Tuple[ast.AST, Scope]]
@@ -49,11 +49,9 @@ class Instances:
             yield from self._instances(each, each_scope, visited)
 
     def _class_of(self, callee: Meaning) -> Optional[str]:
-        """Finds the class of legacy_opt to which a callee corresponds.
+        """Returns the class of legacy_opt that is a callee, its base class or its replacement.
 
-        Returns:
-          The full name of the class of legacy_opt: the callee itself, its base class, or the class
-          that replaces it. Otherwise None, or a name that is not in `wanted`.
+        If there is no such class: None, or a name that is not in `wanted`.
         """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)
@@ -65,8 +63,9 @@ class Instances:
 
 def argument(call: ast.Call, position: int, name: str) -> Optional[ast.expr]:
     """Returns the expression of a call's argument; None if it is missing or is `None`."""
-    value = next((each.value for each in call.keywords if each.arg == name), None)
     if len(call.args) > position:
         value = call.args[position]
+    else:
+        value = next((each.value for each in call.keywords if each.arg == name), None)
     # Up to Python 3.7, None is an ast.NameConstant.
     return None if value is None or ast.dump(value) == _NONE else value

@@ -1,7 +1,6 @@
 """Finds missing TensorFlow names that a script uses, without running the script.
 
-A meaning of a name is an object to which the name may refer: a definition in the script, a string,
-or an imported object, which is represented by its full dotted name (`scopes.NameResolver.resolve`).
+`scopes` explains meanings of names.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Missing(NamedTuple):
       name: the name in the form of the table `old_names`.
       advice: a sentence that says what to do.
       full_name: the full dotted name under which the file imports the object.
-      is_certain: whether every run of the script reaches the use. An import of a name is certain if
-        a use of the imported name is.
+      is_certain: whether every run of the script reaches the use; for an import of a name, whether
+        every run reaches a use of the imported name.
       last_line: the line at which the expression or statement of the use ends.
       is_import: whether the use is an import that binds a name.
     """
@@ -81,7 +80,7 @@ def find(
     with without_warnings():
         found = [MissingUses(module, names, is_missing) for module in reached_nodes]
     expected = set().union(*(each.expected for each in found))
-    used = {  # names that every run uses, imported or not
+    used = {  # the names that every run uses outside of imports, and their owners
         name
         for each in found
         for use in each.uses
@@ -91,14 +90,16 @@ def find(
     missing_by_place: Dict[Any, Missing] = {}
     for each in found:
         for use in each.uses:
-            is_name = isinstance(use.node, ast.Name)  # its import is reported
-            if not (is_name or use.guards or expected.intersection(use.owners)):
-                reached = reached_nodes[each.module]
-                is_certain = use.name in used if _binds(use) else use.node in reached
-                missing = _missing(use, each.module, is_certain)
-                place = missing[:3]  # path, line and name
-                known = missing_by_place.setdefault(place, missing)
-                missing_by_place[place] = max(missing, known, key=lambda one: one.is_certain)
+            if isinstance(use.node, ast.Name):  # the import of the name is reported
+                continue
+            if use.guards or expected.intersection(use.owners):
+                continue
+            is_reached = use.node in reached_nodes[each.module]
+            is_certain = use.name in used if _binds(use) else is_reached
+            missing = _missing(use, each.module, is_certain)
+            place = missing[:3]  # path, line and name
+            known = missing_by_place.setdefault(place, missing)
+            missing_by_place[place] = max(missing, known, key=lambda one: one.is_certain)
     return sorted(missing_by_place.values())
 
 
@@ -110,16 +111,17 @@ def _is_missing_in_library(name: str) -> bool:
     entry = old_names.find(name)
     if entry is None or name in libraries.GIVEN_BACK:
         return False
-    if entry.fate.now and ("." in entry.fate.now or not entry.fate.advice):
+    now, advice = entry.fate
+    if now and ("." in now or not advice):
         return False
     home, _, last = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(home), last, None)
     except ImportError:  # the library is not installed: Python says so
         return False
-    if entry.fate.now is None:
+    if now is None:
         return found is None
-    return found not in (None, getattr(builtins, entry.fate.now))
+    return found not in (None, getattr(builtins, now))  # the library has another meaning for it
 
 
 def _binds(use: MissingUse) -> bool:
@@ -128,11 +130,12 @@ def _binds(use: MissingUse) -> bool:
 
 def _missing(use: MissingUse, module: scopes.Module, is_certain: bool) -> Missing:
     path, line = module.source.place(use.node.lineno)
-    ends = ("end_lineno", "lineno")  # Python 3.8 has the first
+    ends = ("end_lineno", "lineno")  # Python 3.7 has no end_lineno
     last_line = max(getattr(each, end, 0) or 0 for each in ast.walk(use.node) for end in ends)
     further_lines = last_line - use.node.lineno
     entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
-    is_certain = is_certain and not (entry and entry.fate.now)  # it is there, see above
+    exists_again = entry is not None and entry.fate.now  # see `_is_missing_in_library`
+    is_certain = is_certain and not exists_again
     return missing_at(use.name, path, line)._replace(
         is_certain=is_certain, last_line=line + further_lines, is_import=_binds(use)
     )
@@ -142,7 +145,9 @@ def missing_at(full_name: str, path: str, line: int) -> Missing:
     """Returns the `Missing` of a full name that is used in a line, with advice."""
     advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
-    return Missing(path, line, name, advice, full_name, False, line, False)
+    return Missing(
+        *(path, line, name, advice, full_name), is_certain=False, last_line=line, is_import=False
+    )
 
 
 def look_up(name: str, tensorflow: types.ModuleType) -> Tuple[types.ModuleType, Optional[str]]:
@@ -155,8 +160,8 @@ def look_up(name: str, tensorflow: types.ModuleType) -> Tuple[types.ModuleType, 
       tensorflow: see `find`.
 
     Returns:
-      A pair: the last existing module in the dotted name; and the part of the name that ends with
-      the word that this module lacks, or None if the name exists.
+      The last module in the dotted name that exists; and the name up to the word that this module
+      lacks, or None if the name exists.
     """
     module = tensorflow
     parts = name.split(".")

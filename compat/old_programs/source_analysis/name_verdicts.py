@@ -29,8 +29,7 @@ class Verdict(NamedTuple):
       name: the name shown to users, usually spelled as in the table of old names.
       instead: the replacement to write, or None.
       advice: a sentence, or "".
-      is_guess: whether only names, strings or methods in the code suggest that this is an
-        optimizer.
+      is_guess: whether only a name, a string or a method in the code suggests an optimizer.
     """
 
     status: str
@@ -41,16 +40,17 @@ class Verdict(NamedTuple):
 
 
 # Modules in which only the names of `old_names.OPTIMIZERS` concern optimizers.
-_MODULES = (
-    *("tf.contrib.layers", "tf.contrib.layers.python.layers.optimizers"),
-    *("tf.contrib.training", "tf.contrib.estimator"),
-)
+_MODULES = [
+    f"tf.contrib.{name}"
+    for name in ("estimator", "layers", "layers.python.layers.optimizers", "training")
+]
+# Modules in which all names of the table concern optimizers.
 _HOMES = re.compile(
     r"tf\.train\.|tf\.contrib\.(opt|optimizer_v2|tpu|mixed_precision)\.|tfa\.optimizers\.|"
     r"tensor2tensor\.|(optimization|lamb_optimizer)\."
 )
 OPTIMIZER = re.compile(r"Optimizer(V\d)?$")
-# Modules of packages that legacy-opt does not know.
+# Modules of optimizers in packages that legacy-opt does not know.
 _OPTIMIZERS = re.compile(r"(^|[._])optim(izers?|ization)?$")
 _OTHER_FRAMEWORKS = ("flax", "jax", "optax", "scipy", "tf", "torch")
 _V1 = re.compile(r"(?:tensorflow|tensorflow_core)\.compat\.v1\.|legacy_opt\.")
@@ -78,7 +78,7 @@ KERAS_1 = (
     f"optimizer_v1.Optimizer, in a graph (`legacy-opt docs any_optimizer`). {WRITE_A_RULE}"
 )
 _PRIVATE = re.compile(r"tensorflow(?:_core)?\.python\.training\.(?:\w+\.)*(?P<name>\w+)$")
-# The functions of slim.learning have other parameters than those of legacy_opt.
+# Without contrib.slim.learning, whose functions have other parameters than those of legacy_opt.
 _SLIM = re.compile(
     r"(?:tf_slim|tensorflow\.contrib\.slim(?!.*\.learning))\.(?:\w+\.)*(?P<name>\w+)$"
 )
@@ -155,26 +155,26 @@ def _keras_verdict(name: str, match: Match[str]) -> Verdict:
             return Verdict(CHANGE, public, None, KERAS_1)
         advice = "It is another class: pass the learning rate, whose default may differ, by name."
         return Verdict(CHANGE, public, public, advice)
-    private = "This module path is private to Keras."
+    advice_on_private = "This module path is private to Keras."
     if "optimizer_v2" in name and last in KERAS_LEGACY.split():
         advice = (
-            f"{private} Up to TensorFlow 2.10, use {public}, which is another class from 2.11 on. "
-            f"{_KERAS_3}"
+            f"{advice_on_private} Up to TensorFlow 2.10, use {public}, which is another class from "
+            f"2.11 on. {_KERAS_3}"
         )
         return Verdict(CHANGE, public, f"tf.keras.optimizers.legacy.{last}", advice)
     if re.search(r"\.(python|src)\.", name):
-        return Verdict(CHANGE, public, public, private)
+        return Verdict(CHANGE, public, public, advice_on_private)
     if last == "Optimizer":
         return Verdict(STAYS, public, None, "Keras' base class.")
-    return Verdict(STAYS, public, None, _LEGACY if match.group("legacy") else "A Keras optimizer.")
+    advice = _LEGACY if match.group("legacy") else "A Keras optimizer."
+    return Verdict(STAYS, public, None, advice)
 
 
 def _table_verdict(name: str) -> Optional[Verdict]:
-    private = _PRIVATE.match(name)
+    is_private = bool(_PRIVATE.match(name))
     public = old_names.public_name(name)
-    last = public.rpartition(".")[2]
-    if private and public.startswith("tf.python."):
-        public = "tf.train." + last
+    if is_private and public.startswith("tf.python."):
+        public = "tf.train." + public.rpartition(".")[2]
     public = _last_two_parts(public)
     if public in _WRAPPERS:
         return Verdict(STAYS, public, None, _ACCEPTS_ANY)
@@ -188,7 +188,7 @@ def _table_verdict(name: str) -> Optional[Verdict]:
         return Verdict(MANUAL, public, None, fate.advice)
     if _V1.match(name) and fate.now == public.replace("tf", "tf.compat.v1", 1):
         return Verdict(STAYS, public, None, fate.advice)
-    advice = "This module path is private to TensorFlow." if private else ""
+    advice = "This module path is private to TensorFlow." if is_private else ""
     if public.startswith("tf.contrib.opt.") and fate.now in WITH_DECAY:
         advice = DECAY_RACE
     advice = old_names.advice(public) or advice
@@ -213,14 +213,16 @@ def _concerns_optimizers(public: str) -> bool:
 def verdict_on_removed(name: str) -> Verdict:
     """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
 
-    A module with replaced names is no manual work: each use of a name has its own verdict.
+    A module whose names have replacements is not `MANUAL`, because each use of these names has a
+    verdict.
     """
-    public, entry = old_names.public_name(name), old_names.find(name)
+    public = old_names.public_name(name)
+    entry = old_names.find(name)
     if entry and entry.name in old_names.NEED_PACKAGES:
         return _verdict_on_package(public, entry)
-    is_module = old_names.is_put_back(name)
     now = entry and old_names.new_name(public, entry)
-    status = CHANGE if now or is_module or name in libraries.GIVEN_BACK else MANUAL
+    is_provided = old_names.is_put_back(name) or name in libraries.GIVEN_BACK
+    status = CHANGE if now or is_provided else MANUAL
     return Verdict(status, public, now, old_names.advice(name))
 
 
@@ -238,7 +240,9 @@ def _unknown_verdict(public: str, entry: Optional[old_names.Found]) -> Optional[
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
-    if not module or not (OPTIMIZER.search(last) or _is_in_a_module_of_optimizers(module, last)):
+    if not module:
+        return None
+    if not OPTIMIZER.search(last) and not _is_in_a_module_of_optimizers(module, last):
         return None
     if module == "tf.train":
         advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
@@ -269,7 +273,8 @@ def replacement_of_class(name: str) -> Optional[str]:
     """Returns the class of legacy_opt that replaces a copied class with this name, or None."""
     for old, fate in old_names.FATES.items():
         may_be_copied = not old.startswith(("tf.contrib", "tfa."))
-        if fate.kind == old_names.OURS and may_be_copied and old.rpartition(".")[2] == name:
+        has_name = old.rpartition(".")[2] == name
+        if may_be_copied and has_name and fate.kind == old_names.OURS:
             return fate.now
     return None
 
@@ -282,15 +287,16 @@ def verdict_on_unrelated_class(name: str, modules: Iterable[str]) -> Optional[Ve
       modules: the full names under which the class's module may be imported.
 
     Returns:
-      A `Verdict` from the table row with this class name, even if the row is for another package;
-      or None.
+      A `Verdict` from the table row with this class name, or None. If the row is for another
+      package, the verdict is a guess.
     """
     for old, fate in old_names.FATES.items():
         home, _, last = old.rpartition(".")
         if last != name or old.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
             continue
         status = MANUAL if fate.kind == old_names.NOBODYS else CHANGE
-        if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
+        public_modules = (old_names.public_name(each) + "." for each in modules)
+        if any(each.startswith(home + ".") for each in public_modules):
             return Verdict(status, old, fate.now, fate.advice)
         if OPTIMIZER.search(name) and not old.startswith("tfa."):
             advice = f"It may be a copy of {old}. {fate.advice}".rstrip()
@@ -311,7 +317,8 @@ def verdict_on_key(key: str, callee: Optional[str]) -> Optional[Verdict]:
     callee = callee or ""
     name = repr(key)
     is_helper = callee.endswith("optimize_loss")
-    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS.split():
+    is_key = key in KEYS or key.lower() in _KERAS_KEYS.split()
+    if not (is_helper or is_key):
         return None
     if is_helper or _V1_ESTIMATOR.match(callee):
         if key in KEYS:

@@ -34,7 +34,7 @@ _MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
 )
 _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
-# The position of the optimizer among the arguments of these functions.
+# {function: the position of the optimizer among its arguments}
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
 _TOO_DEEP = "it is nested too deeply."
@@ -171,15 +171,14 @@ class _OptimizerUses(ast.NodeVisitor):
         scope = self._module.scopes[node]
         definition = Definition(scope.name, node, scope, self._module)
         verdict = self._classes.verdict(definition)
-        if verdict is not None and self._may_concern_optimizer(verdict):
-            base = self._classes.optimizer_base(definition)
-            self._report(base, "subclass", verdict)
-        elif verdict is None:
+        if verdict is None:
             verdict = self._verdict([definition])
             if verdict is not None:
                 verdict = verdict._replace(name=f"class {node.name}")
                 name_node = self._module.source.name_after(node, "class", node.name)
                 self._report(name_node, "class", verdict)
+        elif self._may_concern_optimizer(verdict):
+            self._report(self._classes.optimizer_base(definition), "subclass", verdict)
         self._enter(node)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -206,17 +205,16 @@ class _OptimizerUses(ast.NodeVisitor):
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node: ast.Name) -> None:
-        # A name to which this file assigns an expression is left out, because the expression itself
-        # is reported.
-        bound = self._scope.find(node.id)
-        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
+        # If this file assigns an expression to the name, the expression is reported instead.
+        bound = self._scope.find(node.id) or ()
+        is_imported = all(isinstance(each, str) for each in bound)
+        if isinstance(node.ctx, ast.Load) and is_imported:
             self._report(node, "mention", self._verdict(self._resolve(node)))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
-            name = last_name(target)
-            if _OPTIMIZER_PARAMETER.search(name):
-                self._report_key(node.value, None)
+            if _OPTIMIZER_PARAMETER.search(last_name(target)):
+                self._report_key(node.value, callee=None)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -230,10 +228,11 @@ class _OptimizerUses(ast.NodeVisitor):
         if verdict is None or not isinstance(node.func, (ast.Name, ast.Attribute)):
             self.visit(node.func)  # for example {"adam": Adam, "ftrl": Ftrl}[name]
         self._report_strings(node, callees)
-        if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
+        name = getattr(node.func, "id", "")
+        if name == "getattr" and len(node.args) > 1:
             self._report_getattr(node)
             return
-        if getattr(node.func, "id", "") == "type" and len(node.args) == 3:
+        if name == "type" and len(node.args) == 3:
             self._report_type_call(*node.args[:2])
         for argument in node.args + [keyword.value for keyword in node.keywords]:
             self.visit(argument)
@@ -247,19 +246,19 @@ class _OptimizerUses(ast.NodeVisitor):
                 self._report(base, "subclass", verdict._replace(name=shown))
 
     def _verdict_on_call(self, node: ast.Call, callees: List[Meaning]) -> Optional[Verdict]:
-        definitions = [each for each in callees if isinstance(each, Definition)]
         if getattr(node.func, "attr", "") == "swapping_saver":
             advice = "A method of MovingAverageOptimizer, also in legacy_opt."
             return Verdict(STAYS, "swapping_saver", None, advice)
+        definitions = [each for each in callees if isinstance(each, Definition)]
         for each in definitions:
             if isinstance(each.node, ast.ClassDef) and self._classes.verdict(each) is not None:
                 path, line = each.module.source.place(each.node.lineno)
                 return Verdict(STAYS, each.name, None, f"The class is defined in {path}:{line}.")
         functions = [each for each in definitions if not isinstance(each.node, ast.ClassDef)]
-        # The audited code defines optimize_loss, for example, if tf_slim itself is audited.
-        helpers = [name_verdicts.verdict(each.full_name) for each in functions]
-        known = (each for each in helpers if each is not None and not each.is_guess)
-        verdict = next(known, None) or self._verdict(callees)
+        # An audited function may be a known helper: tf_slim, if audited, defines optimize_loss.
+        verdicts = [name_verdicts.verdict(each.full_name) for each in functions]
+        helpers = (each for each in verdicts if each is not None and not each.is_guess)
+        verdict = next(helpers, None) or self._verdict(callees)
         if verdict is not None and verdict.name.startswith("tf.keras."):
             verdict = _with_advice_on_keywords(verdict, {keyword.arg for keyword in node.keywords})
         return verdict
@@ -315,9 +314,8 @@ class _OptimizerUses(ast.NodeVisitor):
     def _may_concern_optimizer(self, verdict: Verdict) -> bool:
         """Returns whether a verdict may concern an optimizer of TensorFlow or Keras.
 
-        A guess on a name outside of TensorFlow is reported only if the file mentions TensorFlow or
-        Keras. Without this rule, classes named "…Optimizer" of unrelated packages would be
-        reported.
+        In a file that mentions neither, a guess on a name outside of TensorFlow does not: the name
+        may be a class "…Optimizer" of an unrelated package.
         """
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known
@@ -330,20 +328,19 @@ class _OptimizerUses(ast.NodeVisitor):
 
     def _verdict(self, names: Sequence[Meaning]) -> Optional[Verdict]:
         """Returns one `Verdict` on all meanings of an expression, or None."""
-        verdicts = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
+        judged = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
         definitions = [each for each in names if isinstance(each, Definition)]
-        verdicts += map(self._classes.verdict_on_unrelated_class, definitions)
-        verdicts = [
-            each for each in verdicts if each is not None and self._may_concern_optimizer(each)
-        ]
+        judged += map(self._classes.verdict_on_unrelated_class, definitions)
+        known = [each for each in judged if each is not None]
+        verdicts = [each for each in known if self._may_concern_optimizer(each)]
         if not verdicts:
             return None
         words = {each.name.rpartition(".")[2] for each in verdicts}
         if len(words) == 1:  # one optimizer in several modules: report the least severe verdict
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
-        names = ", ".join(sorted(words)[:4]) + (", …" if len(words) > 4 else "")
+        shown = ", ".join(sorted(words)[:4]) + (", …" if len(words) > 4 else "")
         advice = "The code uses one of these classes; other lines of the report judge each class."
-        return Verdict(STAYS, names, None, advice)
+        return Verdict(STAYS, shown, None, advice)
 
 
 _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")

@@ -15,8 +15,8 @@ def nodes(tree: ast.Module, is_main: bool) -> Set[ast.AST]:
     """Returns the set of nodes of a module that run whenever the module runs.
 
     These are the statements outside of functions, conditions, loops and `try`, up to the first
-    statement that may end the program. Only the parts of a statement that are always evaluated are
-    returned, for example the decorators and defaults of a function, and the left side of `a and b`.
+    statement that may end the program. Of a statement, only parts that are always evaluated are
+    returned, such as the decorators and defaults of a function, and the left side of `a and b`.
 
     Args:
       tree: the syntax tree of the module, from `ast.parse`.
@@ -43,18 +43,18 @@ class _Reached(ast.NodeVisitor):
         for node in nodes:
             self.visit(node)
 
-    def _block(self, statements: List[ast.stmt]) -> None:
+    def _visit_block(self, statements: List[ast.stmt]) -> None:
         for statement in statements:
             self.visit(statement)
             if _may_leave(statement):
                 return
 
     def visit_Module(self, node: ast.Module) -> None:
-        self._block(node.body)
+        self._visit_block(node.body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._visit_all(node.decorator_list + node.bases + node.keywords)
-        self._block(node.body)
+        self._visit_block(node.body)
 
     def visit_FunctionDef(self, node: Any) -> None:
         self._visit_all(node.decorator_list)
@@ -68,18 +68,18 @@ class _Reached(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         if self._is_main and _is_main_guard(node.test):
-            self._block(node.body)
+            self._visit_block(node.body)
 
     def visit_With(self, node: ast.With) -> None:
         self._visit_all(node.items)
-        self._block(node.body)
+        self._visit_block(node.body)
 
     def generic_visit(self, node: ast.AST) -> None:
         parts = _EVALUATED.get(type(node).__name__, ast.iter_child_nodes)
         self._visit_all(parts(node))
 
 
-# What is always evaluated of a node: nothing, or only these parts.
+# {type of a node: function that returns its parts that are always evaluated}; by default all parts.
 _EVALUATED: Dict[str, Callable[[Any], List[ast.AST]]] = {
     **dict.fromkeys(("Try", "TryStar", "Assert", "TypeAlias"), lambda node: []),
     **dict.fromkeys(("IfExp", "While"), lambda node: [node.test]),
@@ -97,8 +97,7 @@ _EVALUATED: Dict[str, Callable[[Any], List[ast.AST]]] = {
 
 def always_leaves(statement: ast.stmt) -> bool:
     """Returns whether a statement is a `raise` or a call that ends the program."""
-    call = getattr(statement, "value", None)
-    return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and _exits(call.func))
+    return isinstance(statement, ast.Raise) or _is_exit(getattr(statement, "value", None))
 
 
 def _may_leave(statement: ast.stmt) -> bool:
@@ -108,16 +107,19 @@ def _may_leave(statement: ast.stmt) -> bool:
         node = waiting.pop()
         if isinstance(node, _FUNCTIONS):
             continue  # the body of a function runs only in a call
-        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _exits(node.func)):
+        if isinstance(node, ast.Raise) or _is_exit(node):
             return True
         waiting += ast.iter_child_nodes(node)
     return False
 
 
-def _exits(function: ast.expr) -> bool:
-    name = last_name(function)
+def _is_exit(node: Any) -> bool:
+    """Returns whether a node is a call that ends the program."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
     if name == "run":  # tf.app.run and absl.app.run
-        return last_name(getattr(function, "value", None)) == "app"
+        return last_name(getattr(node.func, "value", None)) == "app"
     return name in _EXITS
 
 

@@ -13,11 +13,12 @@ from .name_verdicts import STAYS, Verdict, verdict_on_removed
 def verdicts(
     module: scopes.Module, names: scopes.NameResolver
 ) -> Iterator[Tuple[ast.AST, Verdict]]:
-    """Yields a pair for each use in a module: the node that writes the name, and its `Verdict`."""
+    """Yields (node, `Verdict`) for each use in a module. The node contains the name."""
     found = _RemovedUses(module, names, old_names.is_removed)
     for use in found.uses:
         verdict = verdict_on_removed(use.name)
-        guards = use.guards or next(filter(None, map(found.expected.get, use.owners)), ())
+        guards_of_owners = filter(None, map(found.expected.get, use.owners))
+        guards = use.guards or next(guards_of_owners, ())
         if guards:
             verdict = Verdict(STAYS, verdict.name, None, _advice_on_guarded(use, verdict, guards))
         node = use.node
@@ -38,16 +39,17 @@ def _advice_on_guarded(
 
 
 class _RemovedUses(uses_of_missing_names.MissingUses):
-    """Also finds uses through calls."""
+    """Also finds uses in calls: `getattr(tf, "contrib")`, `f(x).contrib`."""
 
     def visit_Call(self, node: ast.Call) -> None:
         name = scopes.last_name(node.func)
         before = len(self.uses)
-        # A third argument of getattr is a default for a missing name.
+        # A third argument of getattr is a default: the code expects that the name may be missing.
         if name in ("getattr", "import_module") and len(node.args) < 3:
             self._record(self._names.resolve(node, self._scope), node)
         first = uses_of_missing_names.first_of(node.args[0]) if node.args else None
-        if len(self.uses) == before or not isinstance(first, ast.Name):
+        is_recorded = len(self.uses) > before
+        if not is_recorded or not isinstance(first, ast.Name):  # record `tf` of getattr(tf, …) once
             self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:

@@ -195,7 +195,7 @@ class _Binder(ast.NodeVisitor):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
-            self._assign(ast.Name(node.name), _UNKNOWN)
+            self.scope.bind(node.name, Assigned(_UNKNOWN, self.scope, is_element=False))
         self.generic_visit(node)
 
     def visit_withitem(self, node: ast.withitem) -> None:
@@ -476,11 +476,11 @@ class NameResolver:
         if name in self._modules:
             return [name]
         definitions = [each for each in meanings if isinstance(each, Definition)]
-        # Without a definition, `name` may also be an attribute that is set at run time.
+        # The last meaning is the name itself, which `home` does not define (see `is_undefined`).
         return definitions or [each for each in meanings if self._is_outside(each)] + [name]
 
     def is_undefined(self, meaning: Meaning) -> bool:
-        """Returns whether a meaning is a name that an audited module should define but does not."""
+        """Returns whether a meaning is a name in an audited module that does not define it."""
         is_name = isinstance(meaning, str) and meaning not in self._modules
         return is_name and meaning.rpartition(".")[0] in self._modules
 

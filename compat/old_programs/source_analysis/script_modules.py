@@ -15,14 +15,14 @@ from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 from . import reached, scopes, sources
 
 _Place = Tuple[str, str]  # the path and the full name of a module
-# A module, its nodes that every run reaches, and the local modules of each import.
+# A module, the nodes in it that every run reaches, and the local modules of each import.
 _File = Tuple[scopes.Module, Set[ast.AST], List[Tuple[ast.stmt, List[_Place]]]]
 _included: List[str] = []  # files and folders of installed packages, see `include`
 _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
 def file_of(name: str, folders: List[str]) -> Optional[str]:
-    """Returns the path of a module's source file, or None. Imports nothing.
+    """Returns the path of a module's source file, or None, without importing the module.
 
     Args:
       name: the full name, with dots.
@@ -37,12 +37,12 @@ def file_of(name: str, folders: List[str]) -> Optional[str]:
 
 
 def include(path: str) -> None:
-    """Makes a file, or the files in a folder, count as local, though they are installed."""
+    """Makes an installed file, or the installed files in a folder, count as local."""
     _included.append(os.path.abspath(path))
     is_local.cache_clear()
 
 
-@functools.lru_cache(maxsize=None)  # `import` asks for the importing file each time
+@functools.lru_cache(maxsize=None)  # each import checks the importing file
 def is_local(path: str) -> bool:
     """Returns whether a file is local: neither installed (see `include`) nor Python's own."""
     path = os.path.abspath(path)
@@ -98,9 +98,10 @@ def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
         except sources.UnreadableError:
             continue  # if the script imports the file, Python reports the error
         imports = [(node, list(_local(names))) for node, names in _imports(module)]
-        is_main = not files
+        is_main = not files  # the first file is the script
         files[real] = module, reached.nodes(module.source.tree, is_main), imports
-        waiting += (each for _, local in imports for each in local)
+        for _, local in imports:
+            waiting += local
     certain = _certain_paths(files, [os.path.realpath(path) for path, _ in first_files])
     return {
         module: nodes if real in certain else set() for real, (module, nodes, _) in files.items()
@@ -111,8 +112,8 @@ def _certain_paths(files: Dict[str, _File], waiting: List[str]) -> Set[str]:
     """Returns the real paths of the modules that every run imports.
 
     Args:
-      files: the dict that `read` makes.
-      waiting: the real paths of modules that every run imports. The list is emptied.
+      files: {real path: `_File`}.
+      waiting: the real paths of the modules with which every run begins. The list is emptied.
     """
     certain: Set[str] = set()
     while waiting:
@@ -120,13 +121,14 @@ def _certain_paths(files: Dict[str, _File], waiting: List[str]) -> Set[str]:
         if real in files and real not in certain:
             certain.add(real)
             _, nodes, imports = files[real]
-            reached_imports = (local for node, local in imports if node in nodes)
-            waiting += (os.path.realpath(path) for local in reached_imports for path, _ in local)
+            for node, local in imports:
+                if node in nodes:
+                    waiting += (os.path.realpath(path) for path, _ in local)
     return certain
 
 
 def _imports(module: scopes.Module) -> Iterator[Tuple[ast.stmt, List[str]]]:
-    """Yields pairs: an import statement of a file, and the full names in it that may be modules."""
+    """Yields (import statement, the full names in it that may be names of modules)."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
             yield node, [alias.name for alias in node.names]

@@ -18,16 +18,16 @@ _ENDINGS = file_endings.PYTHON + file_endings.NOTEBOOK
 _SKIPPED = ("node_modules", "__pycache__")
 # A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
-# Magics of IPython. `_MAGIC` matches a line that is a magic, `_MAGIC_VALUE` a line that assigns the
-# value of a magic. `_PYTHON_CELLS` has the cell magics, such as %%time, whose cells contain Python.
+# A line that is a magic of IPython, and a line that assigns the value of a magic.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
-# `_MAGIC_WITH_CODE` matches a magic whose argument is Python code: before, magic, code.
-_MARKS = ("%", "!", "?")
+_MARKS = ("%", "!", "?")  # magics begin with them
+# A magic whose argument is Python code. Groups: the text before the magic, the magic, the code.
 _OPTIONS = r"(?:-(?:[nrp]\s*\d+|[lsTD]\s*\S+|\w+)\s+)*"
 _MAGIC_WITH_CODE = re.compile(
     rf"^(\s*(?:[\w.,\s]+=\s*)?)(%%?(?:time|timeit|prun)\s+{_OPTIONS})(?!-)(\S.*)"
 )
+# Cell magics, such as %%time, whose cells contain Python.
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
 # Lines that only Python 2 parses.
 _PYTHON_2 = re.compile(
@@ -51,8 +51,7 @@ class Source(NamedTuple):
       place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
         the lines of each cell are counted from 1.
       unread: an `UnreadableError` for each code cell of a notebook that cannot be parsed as Python.
-        Such cells are not in `tree`. Cells in other languages (%%bash) are left out without an
-        error.
+        `tree` contains neither these cells nor cells in other languages (%%bash).
     """
 
     path: str
@@ -78,7 +77,7 @@ class UnreadableError(Exception):
     """A file cannot be read or parsed.
 
     Attributes:
-      path: the path of the file, or of the notebook with the cell's number.
+      path: the path of the file; "x.ipynb[3]" for the third cell of a notebook.
       line: the line of the error, from 1.
       column: the column of the error, from 1.
       why: the reason, a sentence.
@@ -90,7 +89,7 @@ class UnreadableError(Exception):
 
 
 def find(paths: Iterable[str]) -> List[str]:
-    """Returns the files to read, in order and without repetitions.
+    """Returns the paths of the files to read, in order and without repetitions.
 
     Args:
       paths: files with any ending, and folders. Folders are searched for .py and .ipynb files.
@@ -139,7 +138,7 @@ def read(path: str) -> Source:
         if file_endings.ending_of(path, file_endings.NOTEBOOK):
             return _read_notebook(path)
         with tokenize.open(path) as file:
-            lines = file.read().split("\n")  # str.splitlines would split at form feeds too
+            lines = file.read().split("\n")  # str.splitlines would also split at form feeds
     except (SyntaxError, ValueError, OSError) as error:
         raise UnreadableError(path, 1, 1, f"it cannot be read: {error}.") from error
     return Source(path, lines, _parse(path, lines), lambda line: (path, line))
@@ -148,11 +147,12 @@ def read(path: str) -> Source:
 def _parse(path: str, lines: List[str]) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as of "\\d": Python warns if it runs the file
+            # Python warns, for example of "\\d", when the user runs the file.
+            warnings.simplefilter("ignore")
             return ast.parse("\n".join(lines) + "\n")
     except SyntaxError as error:
         line = min(error.lineno or 1, len(lines) or 1)
-        why = _why(error, lines[line - 1 : line], lines)
+        why = _why(error, failing_lines=lines[line - 1 : line], lines=lines)
         raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
@@ -204,8 +204,9 @@ def _read_notebook(path: str) -> Source:
             unread.append(error)
         else:
             lines += python
-            first = 1 - (len(python) - len(cell))
-            places += [(cell_path, max(line, 1)) for line in range(first, len(cell) + 1)]
+            added = len(python) - len(cell)  # lines that stand before the cell's own lines
+            places += [(cell_path, 1)] * added
+            places += [(cell_path, line) for line in range(1, len(cell) + 1)]
     tree = _parse(path, lines)
     return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
 
@@ -223,10 +224,9 @@ def _cell(cell: Any) -> Tuple[str, List[str]]:
 
 
 def _as_python(path: str, cell: List[str]) -> List[str]:
-    """Returns the lines of a cell as Python: IPython's magics and the cell's indentation replaced.
+    """Returns the lines of a cell as Python, with statements in the place of IPython's magics.
 
-    If the cell is indented, which IPython allows, an `if` is the first line, for which the cell has
-    no line.
+    IPython allows an indented cell. Then the line `if 1:` is added before the first line.
 
     Raises:
       UnreadableError: the cell cannot be parsed.
@@ -247,10 +247,11 @@ def _as_python(path: str, cell: List[str]) -> List[str]:
 
 def _with_code_of_magics(line: str) -> str:
     """Replaces magics, but keeps code, such as `f()` in `%time f()`, at its column."""
-    code = _MAGIC_WITH_CODE.match(line)
-    if code:
-        start, magic, rest = code.groups()
-        return start + ("" if start.strip() else "0;").ljust(len(magic)) + rest
+    match = _MAGIC_WITH_CODE.match(line)
+    if match:
+        start, magic, code = match.groups()
+        statement = "" if start.strip() else "0;"  # spaces alone would indent the code
+        return start + statement.ljust(len(magic)) + code
     help_before = re.match(r"(\s*)(\?{1,2})(?=\w)", line)
     if help_before:  # `?` becomes an operator, `+`
         return help_before.group(1) + "+" * len(help_before.group(2)) + line[help_before.end() :]
@@ -267,8 +268,8 @@ def module_names(path: str) -> List[str]:
     """Returns the full names under which other files may import a Python file, likeliest first.
 
     The first name begins with the outermost package (a folder with `__init__.py`) that contains the
-    file. Folders without `__init__.py` may be packages, too, so up to three further names begin
-    with the parent folders of this package.
+    file. Up to three further names begin with parent folders of this package, because folders
+    without `__init__.py` may be packages, too.
     """
     folder, file = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(file)[0]

@@ -2,8 +2,8 @@
 
 A use is guarded if the code expects that the name may be missing. Guarded code is:
 
-* the body of a `try` or `with suppress` that catches the errors of missing names, and does not end
-  the program then;
+* the body of a `try` or `with suppress` that catches the errors of missing names without ending the
+  program;
 * the `except` block of a `try` whose body uses only names that exist;
 * code that depends on a check of the name (`hasattr(tf, "contrib")`), of TensorFlow's version or of
   `TYPE_CHECKING`.
@@ -46,8 +46,7 @@ class MissingUse(NamedTuple):
       node: the expression or the import statement.
       imported: the name as an import statement writes it; "" for other uses.
       owners: the full names to which the first word of the expression may refer.
-      guards: the names that the guards around the use check; "" means any name. A use without
-        guards has ().
+      guards: the names that the guards around the use check, () without guards; "" means any name.
     """
 
     name: str
@@ -63,8 +62,8 @@ class MissingUses(ast.NodeVisitor):
     Args:
       module: a `scopes.Module`.
       names: the `scopes.NameResolver` of all modules.
-      is_missing: a function from a full dotted name, of TensorFlow or a library in `old_names`, to
-        whether the name is missing.
+      is_missing: a function that returns whether a full dotted name is missing. It is called for
+        names of TensorFlow and of the libraries in `old_names`.
 
     Attributes:
       module: the `scopes.Module`.
@@ -80,9 +79,9 @@ class MissingUses(ast.NodeVisitor):
         self.expected: Dict[str, Tuple[str, ...]] = {}
         self._names, self._is_missing_here = names, is_missing
         self._scope = module.scope
-        # The names that are checked by the guards around the visited node; "" means any name.
+        # The names that the guards around the visited node check; "" means any name.
         self._guarded: List[str] = []
-        # For each use of TensorFlow, in order: whether the name exists.
+        # Whether the name exists, for each use of TensorFlow in the order of the visits.
         self._uses_found: List[bool] = []
         self.visit(module.source.tree)
 
@@ -92,8 +91,7 @@ class MissingUses(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node: ast.AST) -> None:
-        # visit_If may add guards for the rest of a block of this node. Remove these guards at the
-        # end of the node.
+        # visit_If may add guards for the rest of a block of this node. They end with the node.
         with self._guarding([]):
             super().generic_visit(node)
 
@@ -108,8 +106,9 @@ class MissingUses(ast.NodeVisitor):
             self._record([name], node, alias.name)
 
     def visit_Name(self, node: ast.Name) -> None:
-        bound = self._scope.find(node.id)
-        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
+        bound = self._scope.find(node.id) or ()
+        is_imported = all(isinstance(each, str) for each in bound)
+        if isinstance(node.ctx, ast.Load) and is_imported:
             meanings = self._names.resolve(node, self._scope)
             excluded = self._excluded_meanings(node.id, meanings)
             meanings = [each for each in meanings if each not in excluded]
@@ -128,13 +127,13 @@ class MissingUses(ast.NodeVisitor):
 
     def visit_Try(self, node: ast.Try) -> None:
         before = len(self._uses_found)
-        is_guard = any(_catches(each) and not _ends(each) for each in node.handlers)
+        is_guard = any(_catches(each) and not _ends_program(each) for each in node.handlers)
         with self._guarding([""] if is_guard else []):
             self._visit_all(node.body + node.orelse)
         names_exist = self._uses_found[before:]
         for handler in node.handlers:
             # If all names in the `try` exist, the handler is for other versions of TensorFlow.
-            is_unused = names_exist and all(names_exist) and _catches(handler)
+            is_unused = bool(names_exist) and all(names_exist) and _catches(handler)
             with self._guarding([""] if is_unused else []):
                 self.visit(handler)
         self._visit_all(node.finalbody)
@@ -178,10 +177,9 @@ class MissingUses(ast.NodeVisitor):
             if scopes.last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
                 return [""]
             owner, text = _presence_check(node)
-            for each in self._names.resolve(owner, self._scope) if text else ():
-                full_name = f"{each}.{text}"
-                if self._is_missing(full_name):
-                    checked.append(full_name)
+            if text:
+                names = [f"{each}.{text}" for each in self._names.resolve(owner, self._scope)]
+                checked += filter(self._is_missing, names)
         return checked
 
     def _depends_on_version(self, node: ast.AST) -> bool:
@@ -209,15 +207,11 @@ class MissingUses(ast.NodeVisitor):
         excluded = undefined if len(undefined) < len(meanings) else []
         if self._scope.find(name) is None:  # `name` is a builtin, or from a star import
             modules_of_names = {f"{star}.{name}": star for star, _ in self.module.star_imports}
-            excluded += [
-                each
-                for each in filter(self._is_missing, meanings)
-                if hasattr(builtins, name)
-                or not old_names.is_removed(each)
-                or self._is_missing(
-                    modules_of_names.get(str(each))
-                )  # the star import itself is a use
-            ]
+            for each in filter(self._is_missing, meanings):
+                module = modules_of_names.get(str(each))
+                is_unlikely = hasattr(builtins, name) or not old_names.is_removed(each)
+                if is_unlikely or self._is_missing(module):  # the star import itself is a use
+                    excluded.append(each)
         return excluded
 
     def _is_missing(self, name: Optional[Meaning]) -> bool:
@@ -239,14 +233,15 @@ class MissingUses(ast.NodeVisitor):
         if not is_missing:
             return
         name = str(meanings[0])
-        guards = [each for each in self._guarded if (name + ".").startswith(each and each + ".")]
+        start = name + "."
+        guards = tuple(each for each in self._guarded if not each or start.startswith(each + "."))
         if guards:
-            self.expected.setdefault(name, tuple(guards))
-        self.uses.append(MissingUse(name, node, imported, owners, tuple(guards)))
+            self.expected.setdefault(name, guards)
+        self.uses.append(MissingUse(name, node, imported, owners, guards))
 
 
 def first_of(node: ast.AST) -> ast.AST:
-    """Returns the expression to which a chain of attributes belongs: `x` for `x.y.z`."""
+    """Returns the expression before the attributes: `x` for `x.y.z`."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node
@@ -278,7 +273,7 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return any(scopes.last_name(each) in _CATCHING for each in types_)
 
 
-def _ends(handler: ast.ExceptHandler) -> bool:
+def _ends_program(handler: ast.ExceptHandler) -> bool:
     """Returns whether an `except` raises an error again, or ends the program."""
     return any(map(reached.always_leaves, handler.body))
 
