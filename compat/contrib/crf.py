@@ -161,10 +161,7 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
 
 
 def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Returns inputs [time, batch, tags], and whether a transition leads into a step.
-
-    The second tensor has the shape [time, batch, 1].
-    """
+    """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
     steps = tf.shape(inputs)[1]
     # Loops need the static size of the batch, which the lengths may lack.
     lengths = tf.ensure_shape(tf.convert_to_tensor(lengths), inputs.shape[:1])
@@ -173,10 +170,7 @@ def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
 
 
 def _elements(table: Any, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Returns table[row, column] for tensors of indices.
-
-    A table with more than two axes is read as if all axes but the last were one axis of rows.
-    """
+    """Returns table[row, column] for tensors of indices; its rows are all axes but the last."""
     # On TensorFlow 1.15, tf.gather with batch_dims fails, or has no gradient.
     table = tf.convert_to_tensor(table)
     width = tf.cast(tf.shape(table)[-1], rows.dtype)

@@ -1,4 +1,4 @@
-"""The strategy of `tf.contrib.distribute` that TensorFlow has with other arguments and batches."""
+"""The strategy of `tf.contrib.distribute` whose arguments and batches TensorFlow has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Strategy: Any = tf.compat.v1.distribute.MirroredStrategy
 
 
 class MirroredStrategy(_Strategy):
-    """Trains on the GPUs of one machine; batches of datasets are those of one replica.
+    """Trains on the GPUs of one machine. Each replica reads its own batch of a dataset.
 
     Args:
       devices: the names of the devices; by default all GPUs, or the CPU if there are none.
@@ -39,11 +39,11 @@ class MirroredStrategy(_Strategy):
             gpus = range(num_gpus or num_gpus_per_worker or 0)
             devices = [f"/device:GPU:{index}" for index in gpus] or ["/device:CPU:0"]
         super().__init__(devices, cross_device_ops or cross_tower_ops)
-        # Keras' `fit` reads this property.
+        # False lets Keras' `fit` read a batch for each replica.
         names = {"_global_batch_size": property(lambda extended: False)}
         extended = type(self.extended)
         self.extended.__class__ = type(extended.__name__, (extended,), names)
 
     def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
-        """Returns an iterator of which each step reads one batch for each replica."""
+        """Returns an iterator that reads one batch for each replica in each step."""
         return self.make_input_fn_iterator(lambda context: dataset)

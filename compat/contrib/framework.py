@@ -24,12 +24,12 @@ def py_func(
 
     Args:
       func: the function.
-      args: a list of tensors, its positional arguments.
-      kwargs: a dict of tensors, its keyword arguments.
-      output_types: the dtype of its result, a structure of dtypes, or a function of `args` and
-        `kwargs` that returns these.
-      output_shapes: the same with shapes; not given if they are unknown.
-      stateful: whether the function has effects, or depends on more than its arguments.
+      args: the positional arguments of `func`, a list of tensors.
+      kwargs: the keyword arguments of `func`, a dict of tensors.
+      output_types: the dtype of the result, a structure of dtypes, or a function of `args` and
+        `kwargs` that returns one of these.
+      output_shapes: the same with shapes; None if the shapes are unknown.
+      stateful: whether `func` has effects, or depends on more than its arguments.
       name: the name of the operation.
 
     Returns:
@@ -44,15 +44,15 @@ def py_func(
         output_shapes = output_shapes(*args, **kwargs)
     structure = args, kwargs
 
-    def flat(*arrays: Any) -> List[Any]:
-        some_args, some_kwargs = tf.nest.pack_sequence_as(structure, arrays)
-        result = func(*some_args, **some_kwargs)
-        if tf.nest.is_nested(output_types):  # the only value may be in a tuple
+    def call_flat(*arrays: Any) -> List[Any]:
+        array_args, array_kwargs = tf.nest.pack_sequence_as(structure, arrays)
+        result = func(*array_args, **array_kwargs)
+        if tf.nest.is_nested(output_types):  # a single dtype also allows a tuple with one value
             tf.nest.assert_same_structure(output_types, result)
         return tf.nest.flatten(result)
 
     dtypes = tf.nest.flatten(output_types)
-    values = v1.py_func(flat, tf.nest.flatten(structure), dtypes, stateful, name)
+    values = v1.py_func(call_flat, tf.nest.flatten(structure), dtypes, stateful, name)
     if output_shapes is not None:
         for value, shape in zip(values, _shapes(output_types, output_shapes)):
             value.set_shape(shape)
@@ -65,7 +65,7 @@ def _shapes(types: Any, shapes: Any) -> Iterator[tf.TensorShape]:
         for key in sorted(types):
             yield from _shapes(types[key], shapes[key])
     elif isinstance(types, (list, tuple)):
-        for one, other in zip(types, shapes):
-            yield from _shapes(one, other)
+        for types_of_item, shapes_of_item in zip(types, shapes):
+            yield from _shapes(types_of_item, shapes_of_item)
     else:
         yield tf.TensorShape(shapes)

@@ -26,9 +26,9 @@ def embed_sequence(
 
     Args:
       ids: int32 or int64 ids of shape [batch, length].
-      vocab_size: the number of ids; like `embed_dim`, not needed if `reuse` is true.
-      embed_dim: the size of an embedding.
-      unique: whether to look up each id once only, however often `ids` contains it.
+      vocab_size: the number of ids; not needed if `reuse` is true.
+      embed_dim: the size of an embedding; not needed if `reuse` is true.
+      unique: whether to look up each id only once, however often `ids` contains it.
       initializer: the initializer of the variable; by default that of the scope.
       regularizer: a function of the variable, whose result is a regularization loss.
       trainable: whether the variable is trained.
@@ -44,11 +44,11 @@ def embed_sequence(
             f"Got vocab_size={vocab_size} and embed_dim={embed_dim}"
         )
     with v1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        is_known = embed_dim is not None and not (reuse and vocab_size is None)
+        has_shape = embed_dim is not None and not (reuse and vocab_size is None)
         embeddings = v1.get_variable(
             "embeddings",
-            [vocab_size, embed_dim] if is_known else None,
-            tf.float32,  # whatever the dtype of the scope is
+            shape=[vocab_size, embed_dim] if has_shape else None,
+            dtype=tf.float32,  # also in a scope with another dtype
             initializer=initializer,
             regularizer=regularizer,
             trainable=trainable,

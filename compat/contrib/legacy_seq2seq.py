@@ -2,14 +2,15 @@
 
 Inputs are lists with a tensor for each step: vectors of shape [batch, size]; or symbols, integers
 of shape [batch], if the model embeds them. Logits come from a layer of the model, or from the
-weights and biases of `output_projection`. With `feed_previous`, a decoder reads only its first
-input, and then the most likely symbol of its last output; models with an encoder take a tensor,
-too. From TensorFlow 2.16 on, models that embed symbols need the package tf-keras, as cells do.
+weights and biases of `output_projection`. With `feed_previous`, a decoder reads its first input,
+and then the most likely symbols of its last output. In models with an encoder, `feed_previous` may
+be a tensor. From TensorFlow 2.16 on, models that embed symbols need the package tf-keras.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -46,8 +47,8 @@ def sequence_loss_by_example(
     """Returns the weighted cross-entropy of each sequence.
 
     Lists have an element for each time step: logits of shape [batch, classes], targets (classes)
-    and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights. The
-    loss function is called with `labels` and `logits`; by default sparse softmax cross-entropy.
+    and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights.
+    `softmax_loss_function(labels=…, logits=…)` replaces the sparse softmax cross-entropy.
     """
     if not len(logits) == len(targets) == len(weights):
         raise ValueError(
@@ -62,7 +63,9 @@ def sequence_loss_by_example(
                 for logit, target, weight in zip(logits, targets, weights)
             ]
         )
-        return losses / (tf.add_n(weights) + 1e-12) if average_across_timesteps else losses
+        if not average_across_timesteps:
+            return losses
+        return losses / (tf.add_n(weights) + 1e-12)
 
 
 def sequence_loss(
@@ -79,12 +82,13 @@ def sequence_loss(
     The other arguments are those of `sequence_loss_by_example`.
     """
     with v1.name_scope(name, "sequence_loss", [*logits, *targets, *weights]):
-        loss = tf.reduce_sum(
-            sequence_loss_by_example(
-                logits, targets, weights, average_across_timesteps, softmax_loss_function
-            )
+        losses = sequence_loss_by_example(
+            logits, targets, weights, average_across_timesteps, softmax_loss_function
         )
-        return loss / tf.cast(tf.shape(targets[0])[0], loss.dtype) if average_across_batch else loss
+        loss = tf.reduce_sum(losses)
+        if not average_across_batch:
+            return loss
+        return loss / tf.cast(tf.shape(targets[0])[0], loss.dtype)
 
 
 def model_with_buckets(
@@ -109,10 +113,11 @@ def model_with_buckets(
     outputs, losses = [], []
     with v1.name_scope(name, "model_with_buckets"):
         for number, (first, last) in enumerate(buckets):
-            with v1.variable_scope(v1.get_variable_scope(), reuse=True if number else None):
+            reuse = True if number else None  # the buckets share variables
+            with v1.variable_scope(v1.get_variable_scope(), reuse=reuse):
                 outputs.append(seq2seq(encoder_inputs[:first], decoder_inputs[:last])[0])
-                arguments = outputs[-1], targets[:last], weights[:last]
-                losses.append(loss(*arguments, softmax_loss_function=softmax_loss_function))
+                lists = outputs[-1], targets[:last], weights[:last]
+                losses.append(loss(*lists, softmax_loss_function=softmax_loss_function))
     return outputs, losses
 
 
@@ -130,10 +135,11 @@ def rnn_decoder(
 ) -> Decoded:
     """Runs a cell over a list of inputs, and returns the outputs and the last state.
 
-    With a `loop_function` of the last output and the number of the step, which returns the input of
-    the step, only the first of `decoder_inputs` is read.
+    With `loop_function`, only the first of `decoder_inputs` is read. Other inputs are
+    `loop_function(last output, number of the step)`.
     """
-    state, outputs = initial_state, []
+    state = initial_state
+    outputs = []
     with v1.variable_scope(scope or "rnn_decoder"):
         for inputs in _steps(decoder_inputs, outputs, loop_function):
             output, state = cell(inputs, state)
@@ -144,7 +150,7 @@ def rnn_decoder(
 def _steps(
     decoder_inputs: Iterable[tf.Tensor], outputs: List[tf.Tensor], loop_function: Optional[Callable]
 ) -> Iterator[tf.Tensor]:
-    """Yields the input of each step. All steps share the variables of the first."""
+    """Yields the input of each step. All steps share the variables of the first step."""
     for step, inputs in enumerate(decoder_inputs):
         if step:
             v1.get_variable_scope().reuse_variables()
@@ -171,7 +177,8 @@ def attention_decoder(
         raise ValueError(f"Needs an input and a head, got {len(decoder_inputs)} and {num_heads}.")
     with v1.variable_scope(scope or "attention_decoder", dtype=dtype) as scope:
         attend = _attention(attention_states, num_heads, scope.dtype)
-        state, outputs = initial_state, []
+        state = initial_state
+        outputs = []
         if initial_state_attention:
             means = attend(state)
         else:
@@ -195,17 +202,17 @@ def _attention(states: Any, num_heads: int, dtype: tf.DType) -> Callable[[Any], 
     heads = []
     for head in range(num_heads):
         kernel = v1.get_variable(f"AttnW_{head}", [1, 1, size, size], dtype)
-        of_states = tf.nn.conv2d(states, kernel, [1, 1, 1, 1], "SAME")
-        heads.append((of_states, v1.get_variable(f"AttnV_{head}", [size], dtype)))
+        keys = tf.nn.conv2d(states, kernel, [1, 1, 1, 1], "SAME")
+        heads.append((keys, v1.get_variable(f"AttnV_{head}", [size], dtype)))
 
     def attend(state: Any) -> List[tf.Tensor]:
         query = tf.concat(tf.nest.flatten(state), 1)
         means = []
-        for head, (of_states, scores) in enumerate(heads):
-            # The first step calls this twice if there is attention before it.
+        for head, (keys, weights) in enumerate(heads):
+            # With `initial_state_attention`, the first step calls this function twice.
             with v1.variable_scope(f"Attention_{head}", reuse=v1.AUTO_REUSE):
-                of_query = tf.cast(linear(query, size, bias=True), dtype)[:, None, None]
-            hidden = tf.reduce_sum(scores * tf.tanh(of_states + of_query), [2, 3])
+                projected = tf.cast(linear(query, size, bias=True), dtype)[:, None, None]
+            hidden = tf.reduce_sum(weights * tf.tanh(keys + projected), [2, 3])
             shares = tf.cast(tf.nn.softmax(tf.cast(hidden, tf.float32)), dtype)
             means.append(tf.reduce_sum(shares[:, :, None, None] * states, [1, 2]))
         return means
@@ -225,10 +232,10 @@ def embedding_rnn_decoder(
     scope: Optional[Any] = None,
 ) -> Decoded:
     """Runs `rnn_decoder` with the embeddings of symbols."""
+    shape = [num_symbols, embedding_size]
     with v1.variable_scope(scope or "embedding_rnn_decoder"):
         inputs, best = _embedded(
-            *(decoder_inputs, [num_symbols, embedding_size]),
-            *(output_projection, update_embedding_for_previous),
+            decoder_inputs, shape, output_projection, update_embedding_for_previous
         )
         return rnn_decoder(inputs, initial_state, cell, best if feed_previous else None)
 
@@ -250,10 +257,10 @@ def embedding_attention_decoder(
     initial_state_attention: bool = False,
 ) -> Decoded:
     """Runs `attention_decoder` with the embeddings of symbols."""
+    shape = [num_symbols, embedding_size]
     with v1.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
         inputs, best = _embedded(
-            *(decoder_inputs, [num_symbols, embedding_size]),
-            *(output_projection, update_embedding_for_previous),
+            decoder_inputs, shape, output_projection, update_embedding_for_previous
         )
         return attention_decoder(
             *(inputs, initial_state, attention_states, cell, output_size, num_heads),
@@ -294,7 +301,7 @@ def embedding_rnn_seq2seq(
         if output_projection is None:
             cell = rnn.OutputProjectionWrapper(cell, num_decoder_symbols)
         fixed = decoder_inputs, start, cell, num_decoder_symbols, embedding_size, output_projection
-        return _decoded(lambda *fed: embedding_rnn_decoder(*fixed, *fed), feed_previous, cell)
+        return _decoded(functools.partial(embedding_rnn_decoder, *fixed), feed_previous, cell)
 
 
 def embedding_attention_seq2seq(
@@ -323,27 +330,26 @@ def embedding_attention_seq2seq(
             *(embedding_size, num_heads, output_size, output_projection),
         )
         attention = {"initial_state_attention": initial_state_attention}
-        return _decoded(
-            lambda *fed: embedding_attention_decoder(*fixed, *fed, **attention), feed_previous, cell
-        )
+        decode = functools.partial(embedding_attention_decoder, *fixed, **attention)
+        return _decoded(decode, feed_previous, cell)
 
 
 def _encoded(
     symbols: Sequence[tf.Tensor], cell: Any, num_symbols: int, embedding_size: int, scope: Any
 ) -> Tuple[List[tf.Tensor], Any]:
-    """Returns the outputs and the last state of a copy of a cell, which embeds symbols."""
+    """Embeds symbols, runs a copy of a cell, and returns the outputs and the last state."""
     encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_symbols, embedding_size)
     return v1.nn.static_rnn(encoder, symbols, dtype=scope.dtype)
 
 
 def _decoded(decode: Callable, feed_previous: Any, cell: Any) -> Tuple[List[tf.Tensor], Any]:
-    """Returns `decode(feed_previous)`. With a tensor, both branches share their variables."""
+    """Returns `decode(feed_previous)`. If this is a tensor, both branches share variables."""
     if isinstance(feed_previous, bool):
         return decode(feed_previous)
 
     def branch(feed: bool) -> List[tf.Tensor]:
         with v1.variable_scope(v1.get_variable_scope(), reuse=None if feed else True):
-            outputs, state = decode(feed, False)
+            outputs, state = decode(feed, False)  # False: no update_embedding_for_previous
         return [*outputs, *tf.nest.flatten(state)]
 
     values = v1.cond(feed_previous, lambda: branch(True), lambda: branch(False))

@@ -26,7 +26,7 @@ def accuracy(
     weights: Optional[Any] = None,
     name: Optional[str] = None,
 ) -> tf.Tensor:
-    """Returns the share of labels in one batch that are predicted, a float32 tensor.
+    """Returns the share of correct predictions in one batch, a float32 tensor.
 
     Raises:
       ValueError: predictions and labels are not both integers, booleans or strings.
@@ -45,7 +45,7 @@ def accuracy(
 
 
 def _share(counted: str, others: str, default_name: str, description: str) -> Any:
-    """Returns a function for the metric counted / (counted + others), both names of metrics."""
+    """Returns a function for counted / (counted + others), which are names of metrics."""
 
     def metric(
         predictions: Any,
@@ -57,16 +57,15 @@ def _share(counted: str, others: str, default_name: str, description: str) -> An
     ) -> Metric:
         with v1.variable_scope(name, default_name, (predictions, labels, weights)):
             booleans = tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool)
-            ones, rests = [
-                getattr(v1.metrics, each)(*booleans, weights) for each in (counted, others)
+            counts = getattr(v1.metrics, counted)(*booleans, weights)
+            other_counts = getattr(v1.metrics, others)(*booleans, weights)
+            value, update = [
+                v1.where(count + other > 0, count / (count + other), 0.0, title)
+                for count, other, title in zip(counts, other_counts, ("value", "update_op"))
             ]
-            shares = [
-                v1.where(one + rest > 0, one / (one + rest), 0.0, title)
-                for one, rest, title in zip(ones, rests, ("value", "update_op"))
-            ]
-        for tensor, names in zip(shares, (metrics_collections, updates_collections)):
-            v1.add_to_collections(names or (), tensor)
-        return shares[0], shares[1]
+        v1.add_to_collections(metrics_collections or (), value)
+        v1.add_to_collections(updates_collections or (), update)
+        return value, update
 
     metric.__name__, metric.__doc__ = f"streaming_{default_name}", description
     return metric

@@ -75,15 +75,18 @@ def stack_bidirectional_dynamic_rnn(
     count = len(cells_fw)
     starts = [initial_states_fw, initial_states_bw]
     lists = [cells_fw, cells_bw, *(each for each in starts if each is not None)]
-    if not count or any(not isinstance(each, list) or len(each) != count for each in lists):
+    are_lists = all(isinstance(each, list) and len(each) == count for each in lists)
+    if not count or not are_lists:
         raise ValueError(f"cells and states must be lists with an item for each layer: {lists!r}")
     states_fw, states_bw = [each or [None] * count for each in starts]
-    outputs, last_states = inputs, []
+    outputs = inputs
+    last_states = []
+    layers = zip(cells_fw, cells_bw, states_fw, states_bw)
     with v1.variable_scope(scope or "stack_bidirectional_rnn"):
-        for number, layer in enumerate(zip(cells_fw, cells_bw, states_fw, states_bw)):
+        for number, (cell_fw, cell_bw, state_fw, state_bw) in enumerate(layers):
             with v1.variable_scope(f"cell_{number}"):
                 both, states = v1.nn.bidirectional_dynamic_rnn(
-                    *(*layer[:2], outputs, sequence_length, *layer[2:], dtype),
+                    *(cell_fw, cell_bw, outputs, sequence_length, state_fw, state_bw, dtype),
                     parallel_iterations=parallel_iterations,
                     swap_memory=swap_memory,
                     time_major=time_major,

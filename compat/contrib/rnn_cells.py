@@ -1,10 +1,10 @@
 """LSTM cells of `contrib.rnn`. The import fails on TensorFlow 2.16 and newer without tf-keras.
 
-Arguments of several cells: `num_units` is the size of the state c, `num_proj` that of the output if
-it is to be projected, `forget_bias` is added to the forget gate, `activation` is the function of
-new values and of the output, and `reuse` says whether the variables exist already. With
-`layer_norm`, gates, new values and the state are normalized, and `norm_gain` and `norm_shift` are
-the initial values of the variables `gamma` and `beta`.
+Arguments of several cells: `num_units` is the size of the state c, and `num_proj` the size of the
+output if it is projected; `forget_bias` is added to the forget gate; `activation` is applied to new
+values and to the output; `reuse` says whether the variables exist already. With `layer_norm`,
+gates, new values and the state are normalized. `norm_gain` and `norm_shift` are the initial values
+of the variables `gamma` and `beta`.
 """
 
 from __future__ import annotations
@@ -67,17 +67,15 @@ class LayerNormBasicLSTMCell(LSTMCell):
     ) -> None:
         super().__init__(_reuse=reuse)
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
-        self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
+        self._layer_norm = layer_norm
+        self._norm_start = norm_gain, norm_shift
         self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         c, h = state
-        gates = self._gates(tf.concat([inputs, h], 1))
-        i, j, f, o = tf.split(gates, 4, 1)
-        i, j, f, o = [
-            self._norm(value, scope)
-            for value, scope in ((i, "input"), (j, "transform"), (f, "forget"), (o, "output"))
-        ]
+        gates = tf.split(self._gates(tf.concat([inputs, h], 1)), 4, 1)
+        scopes = "input", "transform", "forget", "output"
+        i, j, f, o = [self._norm(value, scope) for value, scope in zip(gates, scopes)]
         new = self._activation(j)
         if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
             new = v1.nn.dropout(new, rate=1 - self._keep_prob, seed=self._seed)
@@ -103,8 +101,8 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
       use_peepholes: whether the gates depend on c, too.
       initializer: ignored, as in `tf.contrib`: the initializer of the scope is used.
       proj_clip: the largest absolute value of a projected output.
-      num_unit_shards: into how many variables the weights are divided.
-      num_proj_shards: into how many variables the weights of the projection are divided.
+      num_unit_shards: the number of variables that store the weights.
+      num_proj_shards: the number of variables that store the weights of the projection.
       state_is_tuple: whether states are an `LSTMStateTuple` instead of one tensor.
     """
 
@@ -129,17 +127,16 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
         self._use_peepholes, self._state_is_tuple = use_peepholes, state_is_tuple
         self._num_proj, self._proj_clip = num_proj, proj_clip
-        self._shards = num_unit_shards, num_proj_shards
-        self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
+        self._unit_shards, self._proj_shards = num_unit_shards, num_proj_shards
+        self._layer_norm = layer_norm
+        self._norm_start = norm_gain, norm_shift
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         if not self._state_is_tuple:
             state = tf.split(state, [self._num_units, self.output_size], 1)
         c, m = state
-        j, f, o = [
-            self._norm(value, scope)
-            for value, scope in zip(self._gates(inputs, m), ("transform", "forget", "output"))
-        ]
+        gates = zip(self._gates(inputs, m), ("transform", "forget", "output"))
+        j, f, o = [self._norm(value, scope) for value, scope in gates]
         peepholes = self._peepholes(c.dtype)
         f = f + self._forget_bias
         forget = tf.sigmoid(f + peepholes[0] * c if peepholes else f)
@@ -147,18 +144,21 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
         c = self._norm(c, "state")
         m = tf.sigmoid(o + peepholes[1] * c if peepholes else o) * self._activation(c)
         if self._num_proj is not None:
-            m = tf.matmul(m, _sharded("W_P", [self._num_units, self._num_proj], m, self._shards[1]))
+            shape = [self._num_units, self._num_proj]
+            m = tf.matmul(m, _sharded("W_P", shape, m, self._proj_shards))
             if self._proj_clip is not None:
                 m = tf.clip_by_value(m, -self._proj_clip, self._proj_clip)
-        return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
+        return m, (LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1))
 
     def _gates(self, inputs: tf.Tensor, m: tf.Tensor) -> List[tf.Tensor]:
         shape = [last_size(inputs.shape) + self.output_size, 3 * self._num_units]
-        weights = _sharded("W", shape, inputs, self._shards[0])
-        # The variable exists with layer normalization, too, as in tf.contrib.
+        weights = _sharded("W", shape, inputs, self._unit_shards)
+        # As in tf.contrib, the bias is created with layer normalization, too, which ignores it.
         bias = v1.get_variable("B", shape[1:], inputs.dtype, v1.zeros_initializer())
         gates = tf.matmul(tf.concat([inputs, m], 1), weights)
-        return tf.split(gates if self._layer_norm else tf.nn.bias_add(gates, bias), 3, 1)
+        if not self._layer_norm:
+            gates = tf.nn.bias_add(gates, bias)
+        return tf.split(gates, 3, 1)
 
     def _peepholes(self, dtype: tf.DType) -> List[tf.Variable]:
         names = ("W_F_diag", "W_O_diag") if self._use_peepholes else ()
@@ -166,7 +166,7 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
 
 
 class NASCell(LSTMCell, LayerRNNCell):
-    """The cell that an architecture search found (Zoph and Le, 2017), with a layer's arguments."""
+    """The cell that an architecture search found (Zoph and Le, 2017); `kwargs` are a layer's."""
 
     def __init__(
         self,
@@ -192,15 +192,13 @@ class NASCell(LSTMCell, LayerRNNCell):
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         c, m = state
-        of_state = tf.matmul(m, self.recurrent_kernel)
+        from_state = tf.matmul(m, self.recurrent_kernel)
         if self._use_bias:
-            of_state = tf.nn.bias_add(of_state, self.bias)
-        of_inputs = tf.split(tf.matmul(inputs, self.kernel), 8, 1)
-        of_state = tf.split(of_state, 8, 1)
-        sums = [
-            one * two if n == 3 else one + two
-            for n, (one, two) in enumerate(zip(of_inputs, of_state))
-        ]
+            from_state = tf.nn.bias_add(from_state, self.bias)
+        from_inputs = tf.split(tf.matmul(inputs, self.kernel), 8, 1)
+        pairs = zip(from_inputs, tf.split(from_state, 8, 1))
+        # Pair 3 is multiplied, the others are added.
+        sums = [one * two if n == 3 else one + two for n, (one, two) in enumerate(pairs)]
         c = tf.tanh(tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1])) + c)
         c = c * tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(sums[3]))
         gate = tf.tanh(tf.tanh(sums[4]) * tf.sigmoid(sums[5]))
@@ -230,7 +228,7 @@ def _layer_norm(value: tf.Tensor, scope: str, gain: float, shift: float) -> tf.T
 
 
 def _sharded(name: str, shape: Sequence[int], like: tf.Tensor, shards: int) -> tf.Tensor:
-    """Returns a matrix that is stored in variables with about as many rows each."""
+    """Returns a matrix whose rows are stored in `shards` variables of about the same size."""
     if shards > shape[0]:
         raise ValueError(f"Too many shards: shape={shape}, num_shards={shards}")
     rows, more = divmod(shape[0], shards)
@@ -240,9 +238,10 @@ def _sharded(name: str, shape: Sequence[int], like: tf.Tensor, shards: int) -> t
     ]
     if shards == 1:
         return parts[0]
+    # A matrix is concatenated once: the next call of the cell finds it in the collection.
     known = {each.name: each for each in v1.get_collection("concatenated_variables")}
-    own = f"{v1.get_variable_scope().name}/{name}/concat:0"
-    if own not in known:
-        known[own] = tf.concat(parts, 0, f"{name}/concat")
-        v1.add_to_collection("concatenated_variables", known[own])
-    return known[own]
+    full_name = f"{v1.get_variable_scope().name}/{name}/concat:0"
+    if full_name not in known:
+        known[full_name] = tf.concat(parts, 0, f"{name}/concat")
+        v1.add_to_collection("concatenated_variables", known[full_name])
+    return known[full_name]

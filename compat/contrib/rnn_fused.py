@@ -1,4 +1,4 @@
-"""The cells of `contrib.rnn` that are one operation of TensorFlow, and those that run over time.
+"""The cells of `contrib.rnn` that are one operation of TensorFlow, and cells that run over time.
 
 The import fails on TensorFlow 2.16 and newer without tf-keras.
 """
@@ -31,9 +31,10 @@ class _BlockLSTM(_Layer):
         name: str = "lstm_cell",
     ) -> None:
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
-        self.num_units = self._num_units = num_units
+        self.num_units = num_units
+        self._num_units = num_units  # for the methods of `LSTMCell`
         self._attributes = {"forget_bias": forget_bias, "use_peephole": use_peephole}
-        self._attributes["cell_clip"] = -1 if cell_clip is None else cell_clip
+        self._attributes["cell_clip"] = -1 if cell_clip is None else cell_clip  # -1: no clipping
 
     def build(self, inputs_shape: Any) -> None:
         units = self._num_units
@@ -54,8 +55,8 @@ class _BlockLSTM(_Layer):
 class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
     """An LSTM cell that is one operation, with the variables of `LSTMCell`.
 
-    `cell_clip` is the largest absolute value of the state c, if it is to be clipped. With
-    `use_peephole`, the gates depend on c, too. `dtype` is that of the variables, float32 or
+    The state c is clipped to absolute values up to `cell_clip`, unless this is None. With
+    `use_peephole`, the gates depend on c, too. `dtype` is the dtype of the variables, float32 or
     float16; by default that of the inputs. The other arguments are those of `LSTMCell`.
     """
 
@@ -75,12 +76,12 @@ class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
                 **inputs, i=i, cs=cs, f=f, o=o, ci=ci, co=co, cs_grad=cs_grad, h_grad=h_grad,
                 use_peephole=self._attributes["use_peephole"],
             )  # fmt: skip
-            of_xh = tf.matmul(gates, inputs["w"], transpose_b=True)
+            xh_grad = tf.matmul(gates, inputs["w"], transpose_b=True)
             xh = tf.concat([inputs["x"], inputs["h_prev"]], 1)
-            of_w = tf.matmul(xh, gates, transpose_a=True)
-            of_b = tf.raw_ops.BiasAddGrad(out_backprop=gates)
-            of_x, of_h = of_xh[:, : -self._num_units], of_xh[:, -self._num_units :]
-            return (of_x, cs_prev_grad, of_h, of_w, *peepholes, of_b)
+            w_grad = tf.matmul(xh, gates, transpose_a=True)
+            b_grad = tf.raw_ops.BiasAddGrad(out_backprop=gates)
+            x_grad, h_prev_grad = xh_grad[:, : -self._num_units], xh_grad[:, -self._num_units :]
+            return (x_grad, cs_prev_grad, h_prev_grad, w_grad, *peepholes, b_grad)
 
         return (cs, h), gradient
 
@@ -89,8 +90,8 @@ class LSTMBlockFusedCell(_BlockLSTM):
     """An LSTM over all time steps that is one operation, with the variables of `LSTMCell`.
 
     A call takes `inputs` of shape [time, batch, size]; `initial_state`, a pair of tensors of shape
-    [batch, num_units], or the `dtype` of zeros; and `sequence_length`, of shape [batch]. It returns
-    the outputs, of shape [time, batch, num_units], and the last state, an `LSTMStateTuple`.
+    [batch, num_units], or the `dtype` of zeros; and `sequence_length`, of shape [batch]. A call
+    returns outputs of shape [time, batch, num_units], and the last state, an `LSTMStateTuple`.
 
     The arguments of the constructor are those of `LSTMBlockCell`, in another order.
     """
@@ -135,13 +136,13 @@ class LSTMBlockFusedCell(_BlockLSTM):
             return outputs, LSTMStateTuple(cells[-1], outputs[-1])
         mask = tf.transpose(tf.sequence_mask(lengths, time, outputs.dtype))
         outputs *= mask[:, :, None]
-        # The first state stands before the others: it is the last one where the length is 0.
         last = tf.stack([lengths, tf.range(batch)], 1)
-        c, h = [
-            tf.gather_nd(tf.concat([first[None], others], 0), last)
-            for first, others in ((c, cells), (h, outputs))
-        ]
-        return outputs, LSTMStateTuple(c, h)
+
+        def last_of(first: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+            # The first state is the last one where the length is 0.
+            return tf.gather_nd(tf.concat([first[None], others], 0), last)
+
+        return outputs, LSTMStateTuple(last_of(c, cells), last_of(h, outputs))
 
 
 class TimeReversedFusedRNN:

@@ -1,4 +1,4 @@
-"""What cells use: the linear layer of `tf.contrib.rnn`'s private module core_rnn_cell, a check."""
+"""A check of cells, and the linear layer of `core_rnn_cell`, a private module of `contrib.rnn`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ v1 = tf.compat.v1
 
 
 class Linear:
-    """The product of tensors, side by side, with the variable `kernel`, plus the variable `bias`.
+    """The product of concatenated tensors and the variable `kernel`, plus the variable `bias`.
 
-    `args` are one or several tensors of shape [batch, size]. The bias begins with zeros by default.
+    `args` are one or several tensors of shape [batch, size]. By default, the first bias is zero.
     """
 
     def __init__(
@@ -27,7 +27,8 @@ class Linear:
     ) -> None:
         values = _listed(args)
         shapes = [value.shape for value in values]
-        if not values or any(len(shape) != 2 or shape.as_list()[1] is None for shape in shapes):
+        has_sizes = all(len(shape) == 2 and shape.as_list()[1] is not None for shape in shapes)
+        if not values or not has_sizes:
             raise ValueError(
                 "args must be tensors of shape [batch, size], whose size is known. Got shapes: "
                 f"{shapes}"
@@ -63,7 +64,8 @@ def linear(
 
 def check_cell(cell: Any) -> None:
     """Raises a TypeError if an object cannot be used like an RNNCell."""
-    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
+    has_sizes = hasattr(cell, "output_size") and hasattr(cell, "state_size")
+    if not callable(cell) or not has_sizes:
         raise TypeError(f"cell must be an RNNCell, got {cell!r}")
 
 

@@ -1,8 +1,8 @@
 """The cells of `contrib.rnn` that wrap another cell.
 
-Arguments of all of them: `cell` is an RNNCell, `activation` a function of what a linear layer
-makes, `reuse` says whether the variables exist already, and `input_size` is ignored where nothing
-else is said. The import fails on TensorFlow 2.16 and newer without tf-keras.
+Arguments of several cells: `cell` is an RNNCell, `activation` is applied to the result of a linear
+layer, and `reuse` says whether the variables exist already. `input_size` is ignored, except by
+`AttentionCellWrapper`. The import fails on TensorFlow 2.16 and newer without tf-keras.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from .rnn_cells import Activation, last_size
 from .rnn_linear import check_cell, linear
 
 v1 = tf.compat.v1
-
-
 _RNNCell = versions.rnn_cell().RNNCell
 
 
@@ -47,11 +45,12 @@ class AttentionCellWrapper(_Wrapper):
     """A cell with attention to its last outputs (Cheng et al., 2016).
 
     Args:
-      attn_length: how many outputs are looked at.
-      attn_size: the size of the output; by default that of the cell.
+      attn_length: the number of last outputs.
+      attn_size: the size of the output; by default the output size of `cell`.
       attn_vec_size: the size of the hidden layer of the attention; by default `attn_size`.
-      input_size: the size to which inputs are projected for `cell`; by default their own size.
-      state_is_tuple: whether states are tuples, as that of `cell` may be, and not one tensor.
+      input_size: the size to which inputs are projected for `cell`; by default it does not change.
+      state_is_tuple: whether states are tuples and not one tensor. The state of `cell` may be a
+        tuple only if this is True.
     """
 
     def __init__(
@@ -72,7 +71,8 @@ class AttentionCellWrapper(_Wrapper):
             )
         if attn_length <= 0:
             raise ValueError(f"attn_length should be greater than zero, got {attn_length}")
-        self._length, self._input_size, self._is_tuple = attn_length, input_size, state_is_tuple
+        self._length, self._input_size = attn_length, input_size
+        self._is_tuple = state_is_tuple
         self._size = cell.output_size if attn_size is None else attn_size
         self._vec_size = self._size if attn_vec_size is None else attn_vec_size
         self._sizes: Any = (cell.state_size, self._size, self._size * attn_length)
@@ -91,16 +91,15 @@ class AttentionCellWrapper(_Wrapper):
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         cell_state, attention, window = state if self._is_tuple else tf.split(state, self._sizes, 1)
         window = tf.reshape(window, [-1, self._length, self._size])
-        projected = linear(
-            [inputs, attention], self._input_size or last_size(inputs.shape), bias=True
-        )
+        size = self._input_size or last_size(inputs.shape)
+        projected = linear([inputs, attention], size, bias=True)
         output, cell_state = self._cell(projected, cell_state)
         attention = self._attention(tf.concat(tf.nest.flatten(cell_state), 1), window)
         with v1.variable_scope("attn_output_projection"):
             output = linear([output, attention], self._size, bias=True)
         window = tf.concat([window[:, 1:], output[:, None]], 1)
         state = cell_state, attention, tf.reshape(window, [-1, self._length * self._size])
-        return output, state if self._is_tuple else tf.concat(state, 1)
+        return output, (state if self._is_tuple else tf.concat(state, 1))
 
     def _attention(self, query: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
         """Returns the mean of the outputs in the window, weighted by a softmax of their scores."""
@@ -109,9 +108,9 @@ class AttentionCellWrapper(_Wrapper):
             scores = v1.get_variable("attn_v", [self._vec_size])
             outputs = window[:, :, None]  # of the shape [batch, length, 1, size]
             # A convolution of one by one multiplies each output by the matrix `kernel`.
-            of_outputs = tf.nn.conv2d(outputs, kernel, [1, 1, 1, 1], "SAME")
-            of_query = linear([query], self._vec_size, bias=True)[:, None, None]
-            hidden = tf.tanh(of_outputs + of_query)
+            projected_outputs = tf.nn.conv2d(outputs, kernel, [1, 1, 1, 1], "SAME")
+            projected_query = linear([query], self._vec_size, bias=True)[:, None, None]
+            hidden = tf.tanh(projected_outputs + projected_query)
             shares = tf.nn.softmax(tf.reduce_sum(scores * hidden, [2, 3]))
             return tf.reduce_sum(shares[:, :, None, None] * outputs, [1, 2])
 
@@ -131,7 +130,8 @@ class InputProjectionWrapper(_Wrapper):
         self._num_proj, self._activation = num_proj, activation or tf.identity
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        return self._cell(self._activation(linear([inputs], self._num_proj, bias=True)), state)
+        projected = linear([inputs], self._num_proj, bias=True)
+        return self._cell(self._activation(projected), state)
 
 
 class OutputProjectionWrapper(_Wrapper):
@@ -161,8 +161,8 @@ class OutputProjectionWrapper(_Wrapper):
 class EmbeddingWrapper(_Wrapper):
     """A cell whose inputs are ids, from 0 to `embedding_classes` - 1.
 
-    `initializer` is that of the variable `embedding`, of shape [embedding_classes, embedding_size];
-    by default that of the scope, or uniform random numbers with variance 1.
+    `initializer` initializes the variable `embedding` of shape [embedding_classes, embedding_size].
+    By default, it is the initializer of the scope, or draws uniform numbers with variance 1.
     """
 
     def __init__(
@@ -222,12 +222,13 @@ class HighwayWrapper(_Wrapper):
         carry = self._gate(inputs, "carry", self._bias_start)
         if self._is_coupled:
             transform = 1 - carry
-        else:  # The two gates begin with about the sum 1: sigmoid(-x) is 1 - sigmoid(x).
+        else:  # first, the gates add up to about 1, because sigmoid(-x) is 1 - sigmoid(x)
             transform = self._gate(inputs, "transform", -self._bias_start)
         return inputs * carry + outputs * transform
 
     def _gate(self, inputs: tf.Tensor, name: str, bias_start: float) -> tf.Tensor:
-        size, start = last_size(inputs.shape), v1.constant_initializer(bias_start)
+        size = last_size(inputs.shape)
+        start = v1.constant_initializer(bias_start)
         weights = v1.get_variable(name + "_w", [size, size])
         bias = v1.get_variable(name + "_b", [size], initializer=start)
         return tf.sigmoid(v1.nn.xw_plus_b(inputs, weights, bias))

@@ -80,7 +80,7 @@ class Decoder(abc.ABC):
         """Returns outputs, the next state, the next inputs, and which sequences are finished."""
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> Any:
-        """Returns other outputs, whose first axis is the time, and another last state."""
+        """Returns changed outputs, whose first axis is the time, and a changed last state."""
         raise NotImplementedError
 
 
@@ -111,7 +111,7 @@ def dynamic_decode(
     if not isinstance(decoder, Decoder):
         raise TypeError(f"decoder must be a Decoder, got {decoder!r}")
     with v1.variable_scope(scope, "decoder") as variables:
-        # The loop reads each variable once. It must not in a loop that trains the variables.
+        # A cached variable is read once, which is wrong in a loop that trains the variable.
         in_graph = versions.building() not in (versions.EAGER, versions.CONTROL_FLOW)
         if in_graph and variables.caching_device is None:
             variables.set_caching_device(lambda operation: operation.device)
@@ -121,13 +121,12 @@ def dynamic_decode(
             if limit.shape.rank != 0:
                 raise ValueError(f"maximum_iterations must be a scalar, got {limit}")
         finished, inputs, state = decoder.initialize()
+        time, arrays = tf.constant(0), _output_arrays(decoder)
+        lengths = tf.zeros_like(finished, tf.int32)
         _, arrays, state, _, _, lengths = v1.while_loop(
-            lambda *loop_variables: tf.logical_not(tf.reduce_all(loop_variables[4])),
+            lambda *variables: tf.logical_not(tf.reduce_all(variables[4])),  # `finished`
             _body(decoder, impute_finished),
-            (
-                *(tf.constant(0), _output_arrays(decoder), state, inputs),
-                *(finished, tf.zeros_like(finished, tf.int32)),
-            ),
+            (time, arrays, state, inputs, finished, lengths),
             parallel_iterations=parallel_iterations,
             maximum_iterations=limit,
             swap_memory=swap_memory,
@@ -154,9 +153,6 @@ def _output_arrays(decoder: Any) -> Any:
 def _body(decoder: Any, impute_finished: bool) -> Callable:
     """Returns the function of the loop variables that runs one step."""
 
-    def zeros(size: Any, dtype: Any) -> tf.Tensor:
-        return tf.zeros([decoder.batch_size, *tf.TensorShape(size).as_list()], dtype)
-
     def body(
         time: tf.Tensor,
         arrays: Any,
@@ -172,18 +168,19 @@ def _body(decoder: Any, impute_finished: bool) -> Callable:
         for old, new in (state, next_state), (arrays, outputs), (inputs, next_inputs):
             tf.nest.assert_same_structure(old, new)
 
-        def unless_finished(new: Any, old: Any) -> Any:
+        def zeros_if_finished(output: tf.Tensor, size: Any) -> tf.Tensor:
+            shape = [decoder.batch_size, *tf.TensorShape(size).as_list()]
+            return v1.where(finished, tf.zeros(shape, output.dtype), output)
+
+        def old_if_finished(new: Any, old: Any) -> Any:
             if isinstance(old, tf.TensorArray):
                 return new
             new.set_shape(old.shape)
             return v1.where(finished, old, new) if new.shape.rank != 0 else new
 
         if impute_finished:
-            outputs = _map(
-                lambda output, size: v1.where(finished, zeros(size, output.dtype), output),
-                *(outputs, decoder.output_size),
-            )
-            next_state = _map(unless_finished, next_state, state)
+            outputs = _map(zeros_if_finished, outputs, decoder.output_size)
+            next_state = _map(old_if_finished, next_state, state)
         arrays = _map(lambda array, output: array.write(time, output), arrays, outputs)
         return time + 1, arrays, next_state, next_inputs, now_finished, lengths
 
@@ -191,17 +188,15 @@ def _body(decoder: Any, impute_finished: bool) -> Callable:
 
 
 class BasicDecoderOutput(collections.namedtuple("BasicDecoderOutput", "rnn_output sample_id")):
-    """The outputs of a cell, and what a helper has sampled from them."""
+    """The outputs of a cell, and the samples that a helper has taken from these."""
 
 
 class BasicDecoder(Decoder):
     """A decoder that runs a cell, and gets its inputs from a helper.
 
     Args:
-      cell: an RNNCell.
-      helper: a `Helper`.
-      initial_state: the first state of the cell.
-      output_layer: a layer of the outputs, such as `tf.compat.v1.layers.Dense`.
+      initial_state: the first state of `cell`, an RNNCell.
+      output_layer: a layer for the outputs, such as `tf.compat.v1.layers.Dense`.
     """
 
     def __init__(
@@ -284,10 +279,13 @@ def sequence_loss(
             "logits must be a [batch, time, classes] tensor, targets and weights [batch, time] "
             f"tensors, got {logits}, {targets} and {weights}"
         )
-    if average_across_timesteps and sum_over_timesteps or average_across_batch and sum_over_batch:
+    both_of_time = average_across_timesteps and sum_over_timesteps
+    both_of_batch = average_across_batch and sum_over_batch
+    if both_of_time or both_of_batch:
         raise ValueError("average_across_… and sum_over_… of the same axis cannot both be True.")
     with v1.name_scope(name, "sequence_loss", [logits, targets, weights]):
-        entropies = (softmax_loss_function or _cross_entropy)(
+        loss_function = softmax_loss_function or _cross_entropy
+        entropies = loss_function(
             labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, tf.shape(logits)[2]])
         )
         losses = tf.reshape(entropies * tf.reshape(weights, [-1]), tf.shape(logits)[:2])
@@ -295,6 +293,7 @@ def sequence_loss(
             (tf.reduce_sum, average_across_timesteps, average_across_batch),
             (tf.math.count_nonzero, sum_over_timesteps, sum_over_batch),
         ):
+            # The batch is axis 0, the time is axis 1.
             axes = [axis for axis, is_added_up in enumerate((of_batch, of_time)) if is_added_up]
             if axes:
                 divisor = tf.cast(total(weights, axes), losses.dtype)

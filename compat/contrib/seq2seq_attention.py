@@ -38,9 +38,9 @@ class AttentionMechanism:
 
 
 class _Mechanism(AttentionMechanism):
-    """A mechanism that compares a query with keys, which a linear layer makes of the memory."""
+    """A mechanism that compares a query with keys, the results of a linear layer on the memory."""
 
-    # Users' subclasses read and set the private names, and override the public ones.
+    # Users' subclasses read and set the private names, and override the public names.
     keys, values, batch_size, alignments_size, memory_layer, query_layer = stored_privately(
         "keys values batch_size alignments_size memory_layer query_layer"
     )
@@ -103,14 +103,14 @@ class LuongAttention(_Mechanism):
     """Attention whose scores are products of query and keys (Luong et al., 2015).
 
     Args:
-      num_units: the size of the keys, which must be that of queries.
+      num_units: the size of the keys and of the queries.
       memory: the memory, of shape [batch, time, size].
       memory_sequence_length: the lengths of the sequences in the memory, of shape [batch].
       scale: whether scores are multiplied by the variable `attention_g`.
-      probability_fn: a function that makes alignments of scores; softmax by default.
+      probability_fn: a function from scores to alignments; softmax by default.
       score_mask_value: the score of steps after the end of a sequence; minus infinity by default.
       dtype: the dtype of the layers; float32 by default.
-      custom_key_value_fn: a function of keys and values that returns others.
+      custom_key_value_fn: a function of keys and values that returns other keys and values.
       name: the name scope of the keys.
     """
 
@@ -126,8 +126,8 @@ class LuongAttention(_Mechanism):
         custom_key_value_fn: Optional[Function] = None,
         name: str = "LuongAttention",
     ) -> None:
-        common = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
-        super().__init__(num_units, memory, memory_sequence_length, *common)
+        others = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
+        super().__init__(num_units, memory, memory_sequence_length, *others)
         self._scale = scale
 
     def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
@@ -145,9 +145,9 @@ class LuongAttention(_Mechanism):
 class BahdanauAttention(_Mechanism):
     """Attention whose scores are a layer over the sum of query and keys (Bahdanau et al., 2014).
 
-    The arguments are those of `LuongAttention`, except for `normalize`: whether the weights of the
-    layer are normalized, with the variables `attention_g` and `attention_b`. Queries may have
-    another size than `num_units`.
+    The arguments are those of `LuongAttention`, except that `normalize` replaces `scale`: whether
+    the weights of the layer are normalized, with the variables `attention_g` and `attention_b`.
+    Queries may have another size than `num_units`.
     """
 
     def __init__(
@@ -162,9 +162,10 @@ class BahdanauAttention(_Mechanism):
         custom_key_value_fn: Optional[Function] = None,
         name: str = "BahdanauAttention",
     ) -> None:
-        common = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
-        super().__init__(num_units, memory, memory_sequence_length, *common)
-        self._normalize, self._query_layer = normalize, _dense(num_units, self.dtype, "query_layer")
+        others = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
+        super().__init__(num_units, memory, memory_sequence_length, *others)
+        self._normalize = normalize
+        self._query_layer = _dense(num_units, self.dtype, "query_layer")
 
     def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         units, dtype = self._num_units, query.dtype
@@ -185,14 +186,14 @@ _FIELDS = "cell_state attention time alignments alignment_history attention_stat
 
 
 class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIELDS)):
-    """The state of an `AttentionWrapper`: that of its cell, the last attention, the time, and more.
+    """The state of an `AttentionWrapper`.
 
-    Alignments, their history (a TensorArray, or () if it is not kept) and the state of a mechanism
-    are tuples if there are several mechanisms.
+    If there is a list of mechanisms, the last three fields are tuples. A history of alignments is a
+    TensorArray, or () if it is not kept.
     """
 
     def clone(self, **kwargs: Any) -> AttentionWrapperState:
-        """Returns a copy in which the given values of the same shapes replace others."""
+        """Returns a copy with other values of the same shapes."""
         return tf.nest.map_structure(_with_shape_of, self, self._replace(**kwargs))
 
 
@@ -206,23 +207,23 @@ def _with_shape_of(old: Any, new: Any) -> Any:
 
 
 def known_shape(tensor: Any) -> List[Any]:
-    """Returns the sizes of a tensor of known rank, as numbers where they are known."""
+    """Returns the sizes of a tensor of known rank: numbers, or tensors if they are unknown."""
     tensor = tf.convert_to_tensor(tensor)
     sizes = enumerate(tensor.shape.as_list())
     return [tf.shape(tensor)[axis] if size is None else size for axis, size in sizes]
 
 
 class AttentionWrapper(versions.rnn_cell().RNNCell):
-    """A cell that gets the last attention with its input, and attends to a memory by its output.
+    """A cell whose input contains the last attention, and whose output attends to a memory.
 
     Args:
       cell: an RNNCell.
-      attention_mechanism: an `AttentionMechanism`. Mechanisms and their layers may also be lists.
-      attention_layer_size: the size of a linear layer, which makes the attention of the cell's
-        output and the mean of the memory; by default this mean is the attention.
+      attention_mechanism: an `AttentionMechanism`, or a list. Then layers are lists, too.
+      attention_layer_size: the size of a linear layer from the cell's output and the weighted mean
+        of the memory to the attention; by default this mean is the attention.
       alignment_history: whether the state contains all alignments, in a TensorArray.
       cell_input_fn: a function of input and attention, instead of `tf.concat`.
-      output_attention: whether the output is the attention, and not that of the cell.
+      output_attention: whether the attention is the output, instead of the output of `cell`.
       initial_cell_state: the state of the cell in `zero_state`.
       name: the name of this layer.
       attention_layer: a layer instead of `attention_layer_size`.
@@ -252,7 +253,8 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         for each in self._attention_mechanisms:
             if not isinstance(each, AttentionMechanism):
                 raise TypeError(f"attention_mechanism must be an AttentionMechanism, got {each!r}")
-        self._cell, self._cell_input_fn = cell, cell_input_fn or _concatenated
+        self._cell = cell
+        self._cell_input_fn = cell_input_fn or _concatenated
         if not callable(self._cell_input_fn):
             raise TypeError(f"cell_input_fn must be callable, got {cell_input_fn!r}")
         self._output_attention, self._alignment_history = output_attention, alignment_history
@@ -286,7 +288,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
             self._attention_layer_size += tf.compat.dimension_value(shape[-1])
 
     def _checked(self, values: Any, batch_size: Any) -> Any:
-        """Returns tensors, after a check that their batch is that of the memory."""
+        """Returns tensors, after a check that their batch size is that of the memory."""
         message = (
             f"{self.name}: the batch of the memory (the encoder's outputs) must be that of the "
             "decoder and of its first state."
@@ -314,8 +316,9 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         sizes = [each.alignments_size for each in self._attention_mechanisms]
         histories = sizes if self._alignment_history else [()] * len(sizes)
         states = [each.state_size for each in self._attention_mechanisms]
-        own = self._cell.state_size, self._attention_layer_size, tf.TensorShape([])
-        return self._state_of(*own, sizes, histories, states)
+        time = tf.TensorShape([])
+        cell_size, attention_size = self._cell.state_size, self._attention_layer_size
+        return self._state_of(cell_size, attention_size, time, sizes, histories, states)
 
     def zero_state(self, batch_size: Any, dtype: Any) -> AttentionWrapperState:
         mechanisms = self._attention_mechanisms
@@ -339,18 +342,20 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         cell_inputs = self._cell_input_fn(inputs, state.attention)
         output, cell_state = self._cell(cell_inputs, state.cell_state)
         output = self._checked(output, known_shape(output)[0])
-        lists = state.attention_state, state.alignment_history
-        states, histories = lists if self._is_multi else ([each] for each in lists)
+        states, histories = state.attention_state, state.alignment_history
+        if not self._is_multi:
+            states, histories = [states], [histories]
         by_mechanism = zip(self._attention_mechanisms, states, self._attention_layers)
-        attentions, alignments, states = zip(
-            *(self._attention_fn(each, output, *others) for each, *others in by_mechanism)
-        )
+        results = [
+            self._attention_fn(each, output, old, layer) for each, old, layer in by_mechanism
+        ]
+        attentions, alignments, states = zip(*results)
         if self._alignment_history:
-            written = zip(histories, alignments)
-            histories = [history.write(state.time, each) for history, each in written]
+            pairs = zip(histories, alignments)
+            histories = [history.write(state.time, each) for history, each in pairs]
         attention = tf.concat(attentions, 1)
         state = self._state_of(cell_state, attention, state.time + 1, alignments, histories, states)
-        return attention if self._output_attention else output, state
+        return (attention if self._output_attention else output), state
 
 
 def _as_tuple(given: Any) -> Tuple[Any, ...]:

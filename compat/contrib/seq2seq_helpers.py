@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 def stored_privately(names: str) -> Iterator[Any]:
-    """Yields a property for each name, which reads the attribute with an underscore before it."""
+    """Yields a property for each name, which reads the attribute "_" + name."""
     return (property(operator.attrgetter("_" + name)) for name in names.split())
 
 
@@ -35,7 +35,7 @@ class Helper(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
-        """Returns what is sampled from the outputs of a step."""
+        """Returns samples from the outputs of a step."""
 
     @abc.abstractmethod
     def next_inputs(
@@ -45,7 +45,7 @@ class Helper(abc.ABC):
 
 
 class TrainingHelper(Helper):
-    """A helper that gives a decoder known inputs, and samples the ids of the largest outputs.
+    """A helper whose inputs are known, and whose samples are the ids of the largest outputs.
 
     Args:
       inputs: the inputs, of shape [batch, time, ...].
@@ -71,12 +71,12 @@ class TrainingHelper(Helper):
             self._batch_size = tf.size(self._sequence_length)
             steps = self._inputs if time_major else swap_batch_and_time(self._inputs)
             self._zero_inputs = tf.zeros_like(steps[0])
-            # The gradient of an array's element is not as large as all inputs.
+            # The gradient of `steps[time]` would be as large as all inputs: read an array instead.
             array = tf.TensorArray(steps.dtype, tf.shape(steps)[0], element_shape=steps.shape[1:])
             self._steps = array.unstack(steps)
 
     def initialize(self, name: Optional[str] = None) -> Any:
-        # A sequence of negative length has one step, as in `tf.contrib`.
+        # As in `tf.contrib`, a sequence of negative length is not finished before its first step.
         return self._inputs_at(0, tf.equal(self._sequence_length, 0))
 
     def sample(self, time: Any, outputs: Any, name: Optional[str] = None, **unused: Any) -> Any:
@@ -85,7 +85,8 @@ class TrainingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, name: Optional[str] = None, **unused: Any
     ) -> Any:
-        return (*self._inputs_at(time + 1, time + 1 >= self._sequence_length), state)
+        finished, inputs = self._inputs_at(time + 1, time + 1 >= self._sequence_length)
+        return finished, inputs, state
 
     def _inputs_at(self, time: Any, finished: tf.Tensor) -> Tuple[tf.Tensor, Any]:
         inputs = v1.cond(
@@ -112,7 +113,8 @@ class GreedyEmbeddingHelper(Helper):
         for name, value, rank in ("start_tokens", starts, 1), ("end_token", self._end_token, 0):
             if value.shape.rank != rank:
                 raise ValueError(f"{name} must have the rank {rank}, got {value}")
-        self._batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
+        self._batch_size = tf.size(starts)
+        self._start_inputs = self._look_up(starts)
 
     def _look_up(self, ids: tf.Tensor) -> Any:
         embedding = self._embedding

@@ -13,7 +13,7 @@ from .training_buckets import bucket_by_sequence_length
 
 __all__ = ["HParams", "bucket_by_sequence_length", "parse_values"]
 
-# name=value, name=[value,value] or name[index]=value; a comma or the end follows.
+# name=value, name=[value,value] or name[index]=value, with the comma after it.
 _ASSIGNMENT = re.compile(
     r"(?P<name>[a-zA-Z][\w.]*)(?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*"
     r"(?:(?P<scalar>[^,\[]*)|\[(?P<elements>[^\]]*)\])(?:$|,\s*)"
@@ -56,7 +56,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Sets a hyperparameter, and converts the value to its type, if nothing is lost by that."""
+        """Sets a hyperparameter to a value, which is converted to its type if nothing is lost."""
         if name not in self._hparam_types:
             raise KeyError(f"{name}: no such hyperparameter.{did_you_mean(name, self.values())}")
         kind, is_list = self._hparam_types[name]
@@ -76,7 +76,7 @@ class HParams:
             del self._hparam_types[name]
 
     def parse(self, values: str) -> HParams:
-        """Sets hyperparameters from a string such as "rate=0.1,units=[64,32]"; returns itself.
+        """Sets hyperparameters from a string such as "rate=0.1,units=[64,32]"; returns this object.
 
         `parse_values` reads the string. Assignments to single elements ("units[0]=64") are refused.
         """
@@ -84,11 +84,11 @@ class HParams:
         return self.override_from_dict(parse_values(values, types))
 
     def parse_json(self, values_json: str) -> HParams:
-        """Sets hyperparameters from a JSON object, and returns itself."""
+        """Sets hyperparameters from a JSON object, and returns this object."""
         return self.override_from_dict(json.loads(values_json))
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-        """Sets hyperparameters from a dict, and returns itself."""
+        """Sets hyperparameters from a dict, and returns this object."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
@@ -102,7 +102,7 @@ class HParams:
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Returns the object that the constructor or `set_model_structure` was given."""
+        """Returns the object that was passed to the constructor or `set_model_structure`."""
         return self._model_structure
 
     def values(self) -> Dict[str, Any]:
@@ -119,7 +119,7 @@ class HParams:
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
     def get(self, key: str, default: Optional[Any] = None) -> Any:
-        """Returns a hyperparameter, or `default`, of the same type, if it does not exist."""
+        """Returns a hyperparameter, or `default` if it does not exist. Both have the same type."""
         if key not in self._hparam_types:
             return default
         if default is not None:
@@ -152,12 +152,11 @@ def parse_values(
 
     Args:
       values: assignments, separated by commas.
-      type_map: the type of each name; that of the elements if the value is a list.
+      type_map: {name: type of the value, or of its elements if it is a list}.
       ignore_unknown: whether to leave out names that `type_map` lacks.
 
     Returns:
-      A dict from names to values, to lists, or, for "name[index]=value", to dicts from indices to
-      values.
+      {name: value}, where a value may be a list; {name: {index: value}} for "name[index]=value".
     """
     results: Dict[Any, Any] = {}
     position = 0
@@ -169,13 +168,14 @@ def parse_values(
         name, index, scalar, elements = match.group("name", "index", "scalar", "elements")
         if name in type_map:
             value = _parsed(name, type_map[name], index, scalar, elements, values)
-            given, key, title = results, name, name
+            target, key, title = results, name, name
             if index is not None:
-                given, key = results.setdefault(name, {}), int(index)
-                title = f"{name}[{key}]" if isinstance(given, dict) else name
-            if not isinstance(given, dict) or key in given:
+                target, key = results.setdefault(name, {}), int(index)
+                title = f"{name}[{key}]" if isinstance(target, dict) else name
+            # The target is no dict if "name=value" precedes "name[index]=value".
+            if not isinstance(target, dict) or key in target:
                 raise ValueError(f"Multiple assignments to variable '{title}' in {values}")
-            given[key] = value
+            target[key] = value
         elif not ignore_unknown:
             raise ValueError(f"Unknown hyperparameter type for {name}")
     return results
@@ -206,7 +206,7 @@ def _bool(text: str) -> bool:
 
 
 def _converted(name: str, kind: type, value: Any) -> Any:
-    """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
+    """Returns `value` as an instance of the class `kind`, if nothing is lost."""
     if kind in (type(None), type(value)):
         return value
     if not _fits(kind, value):
@@ -215,7 +215,7 @@ def _converted(name: str, kind: type, value: Any) -> Any:
 
 
 def _fits(kind: type, value: Any) -> bool:
+    if issubclass(kind, bool) != isinstance(value, bool):
+        return False
     groups = (str, bytes), numbers.Integral, numbers.Number
-    return issubclass(kind, bool) == isinstance(value, bool) and all(
-        isinstance(value, group) or not issubclass(kind, group) for group in groups
-    )
+    return all(isinstance(value, group) or not issubclass(kind, group) for group in groups)

@@ -27,10 +27,10 @@ def bucket_by_sequence_length(
 ) -> Tuple[tf.Tensor, Any]:
     """Returns the lengths and the tensors of the next batch, which queue runners make.
 
-    The tensors `input_length` (an int32 scalar) and `tensors` (a list or dict) are one example. It
-    comes into the bucket of its length; `bucket_boundaries` are the first lengths of all buckets
-    but the first. `batch_size` may be a list with a number for each bucket. With `dynamic_pad`, the
-    tensors of a batch get the same shape by zeros or empty strings at the end.
+    The tensors `input_length` (an int32 scalar) and `tensors` (a list or dict) are one example. Its
+    length chooses its bucket: `bucket_boundaries` are the smallest lengths of the second and later
+    buckets. `batch_size` may be a list with a number for each bucket. With `dynamic_pad`, zeros or
+    empty strings are added at the end of tensors, so that those of a batch have the same shape.
     """
     count = len(bucket_boundaries) + 1
     if count == 1 or list(bucket_boundaries) != sorted(set(bucket_boundaries)):
@@ -54,31 +54,30 @@ def bucket_by_sequence_length(
         ]
         is_known = not allow_smaller_final_batch and sizes is not batch_size
         size = tf.TensorShape([tf.get_static_value(sizes[0]) if is_known else None])
-        of_batch = [size.concatenate(each) for each in queues[0].shapes]
-        batches = v1.PaddingFIFOQueue(capacity, types, of_batch, shared_name=shared_name)
+        batch_shapes = [size.concatenate(each) for each in queues[0].shapes]
+        batches = v1.PaddingFIFOQueue(capacity, types, batch_shapes, shared_name=shared_name)
         bucket = tf.reduce_sum(tf.cast(length >= list(bucket_boundaries), tf.int32))
-        bucket = tf.where(keep_input, bucket, -1)
+        bucket = tf.where(keep_input, bucket, -1)  # no bucket has the number -1
         into_bucket = tf.group(
             *(
                 v1.cond(tf.equal(bucket, index), functools.partial(each.enqueue, example), tf.no_op)
                 for index, each in enumerate(queues)
             )
         )
-        of_buckets = [
-            each.dequeue_up_to if allow_smaller_final_batch else each.dequeue_many
-            for each in queues
+        read = "dequeue_up_to" if allow_smaller_final_batch else "dequeue_many"
+        to_batches = [
+            batches.enqueue(getattr(each, read)(size)) for each, size in zip(queues, sizes)
         ]
-        to_batches = [batches.enqueue(read(size)) for read, size in zip(of_buckets, sizes)]
-        _run(queues[:1], to_batches, [batches])
-        _run([batches], [into_bucket] * num_threads, queues)
+        _run(queues[0], to_batches, closed=[batches])
+        _run(batches, [into_bucket] * num_threads, closed=queues)
         lengths, *values = batches.dequeue()
     return lengths, tf.nest.pack_sequence_as(tensors, values)
 
 
-def _run(queues: Sequence[Any], operations: Sequence[Any], closed: Iterable[Any]):
-    """Adds a runner for operations, at the end of which queues are closed."""
+def _run(queue: Any, operations: Sequence[Any], closed: Iterable[Any]):
+    """Adds a runner of operations for a queue. At their end, the queues `closed` are closed."""
     ends = tf.errors.OutOfRangeError, tf.errors.CancelledError
     close = tf.group(*(each.close() for each in closed))
     cancel = tf.group(*(each.close(cancel_pending_enqueues=True) for each in closed))
-    runner = v1.train.QueueRunner(queues[0], operations, close, cancel, ends)
+    runner = v1.train.QueueRunner(queue, operations, close, cancel, ends)
     v1.train.add_queue_runner(runner)

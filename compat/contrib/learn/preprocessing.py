@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import io
-import itertools
 import pickle
 import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
@@ -28,7 +27,7 @@ class CategoricalVocabulary:
     """Ids of categories, such as words, in the order in which the categories first occur.
 
     Args:
-      unknown_token: the category with the id 0, which all unknown categories get.
+      unknown_token: the category with the id 0, which is also the id of all unknown categories.
       support_reverse: whether `reverse` can be called.
     """
 
@@ -68,8 +67,8 @@ class CategoricalVocabulary:
     def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
         """Removes rare and frequent categories, and sorts the others, the most frequent first.
 
-        `min_frequency` is the largest number of occurrences that is too small; `max_frequency` the
-        smallest that is too large, if it is positive.
+        A category is kept if it occurs more than `min_frequency` times and, if `max_frequency` is
+        positive, fewer than `max_frequency` times.
         """
         by_name = sorted(self._freq.items(), key=lambda item: (isinstance(item[0], str), item[0]))
         by_count = sorted(by_name, key=lambda item: item[1], reverse=True)
@@ -92,9 +91,9 @@ class VocabularyProcessor:
     """Documents as arrays of word ids.
 
     Args:
-      max_document_length: the length of the arrays; longer documents are cut, shorter ones padded
-        with zeros.
-      min_frequency: words that occur no more often than this are unknown; 0 keeps all.
+      max_document_length: the length of the arrays; longer documents are cut, and zeros follow
+        shorter documents.
+      min_frequency: words that occur at most this many times are unknown; 0 keeps all words.
       vocabulary: a `CategoricalVocabulary`, instead of a new one.
       tokenizer_fn: a function that yields a list of words for each document, instead of
         `tokenizer`.
@@ -116,8 +115,9 @@ class VocabularyProcessor:
         self, raw_documents: Iterable[Any], unused_y: Optional[Any] = None
     ) -> VocabularyProcessor:
         """Adds the words of documents to the vocabulary, freezes it, and returns this object."""
-        for token in itertools.chain.from_iterable(self._tokenizer(raw_documents)):
-            self.vocabulary_.add(token)
+        for tokens in self._tokenizer(raw_documents):
+            for token in tokens:
+                self.vocabulary_.add(token)
         if self.min_frequency > 0:
             self.vocabulary_.trim(self.min_frequency)
         self.vocabulary_.freeze()
@@ -155,8 +155,8 @@ class VocabularyProcessor:
     ) -> VocabularyProcessor:
         """Reads a file that `save` or `tf.contrib` has written. Never runs code from the file.
 
-        `tokenizer_fn` is needed if the saved object did not have the default one. Files with other
-        objects than words, numbers and a vocabulary are refused.
+        Pass `tokenizer_fn` if the saved object did not use `tokenizer`. Files with other objects
+        than words, numbers and a vocabulary are refused.
         """
         with tf.io.gfile.GFile(filename, "rb") as file:
             content = file.read()
@@ -182,14 +182,15 @@ class VocabularyProcessor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a pickled `VocabularyProcessor` as an empty object with attributes.
+    """Reads a pickled `VocabularyProcessor` as an object without methods.
 
-    Imports nothing: what else a pickle names is a pair of module and name, which cannot be called.
+    Imports nothing: other classes and functions that the pickle names become pairs (module, name),
+    which cannot be called.
     """
 
     def __init__(self, content: bytes):
         super().__init__(io.BytesIO(content), encoding="utf-8")  # for strings of Python 2
-        # New for each file, because a pickle can change the attributes of whatever it names.
+        # Create classes for each file, because a pickle can change the attributes of its classes.
         names = "VocabularyProcessor", "CategoricalVocabulary"
         self.known = {name: type(name, (), {}) for name in names}
         self.known.update(

@@ -215,12 +215,7 @@ def public_name(name: str) -> str:
 
 
 def new_name(name: str, found: Found) -> Optional[str]:
-    """Returns the name that code can write instead of an old name, or None.
-
-    Args:
-      name: the old name, as `public_name` returns it.
-      found: the `Found` of this name.
-    """
+    """Returns the name to write instead of an old name (as `public_name` returns it), or None."""
     if found.fate.now:
         now = found.fate.now + name[len(found.name) :]  # with the attribute of an object
     else:

@@ -42,8 +42,7 @@ def way_out(error: BaseException) -> str:
 def import_with_names(following: user_imports.Import, request: user_imports.Request) -> Any:
     """Imports a module, and gives imported libraries their old names until the process ends.
 
-    Installed packages do not see these names. The arguments are those of a hook for
-    `user_imports.add_hook`.
+    Installed packages do not see these names. A hook for `user_imports.add_hook`.
     """
     if not old_names.is_of_library(request.name):
         return following(request)

@@ -113,10 +113,7 @@ def _explain_missing_attributes(module: Any, names: _Uses) -> None:
 def _import(
     missing: List[Missing], following: user_imports.Import, request: user_imports.Request
 ) -> Any:
-    """Imports a module, with stand-ins for missing names, or raises an error that explains them.
-
-    The arguments after `missing` are those of a hook for `user_imports.add_hook`.
-    """
+    """Imports a module, with stand-ins for missing names, or raises an error that explains them."""
     frame = user_imports.users_frame()
     if frame is None:
         return following(request)
@@ -148,10 +145,7 @@ def _import(
 def _imported(
     frame: types.FrameType, module: Any, name: str, fromlist: Sequence[str], missing: List[Missing]
 ) -> types.SimpleNamespace:
-    """Returns an object with the attributes that `from … import` reads: values or stand-ins.
-
-    `module` is None if it does not exist: then all attributes are stand-ins.
-    """
+    """Returns an object with the attributes that `from … import` reads: values or stand-ins."""
     found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
     for each in set(fromlist).difference(found):
         use = _import_at(frame, _uses_of(missing, f"{name}.{each}"))

@@ -70,8 +70,7 @@ def path_of_script(path: str) -> str:
     """Returns the path of a script after checking that it is a readable regular file."""
     special_files.refuse(path)
     if not os.path.exists(path):
-        # The command line shows an ImportError without the name of its class.
-        raise ImportError(f"There is no file {path!r}.")
+        raise ImportError(f"There is no file {path!r}.")  # users see the message without the class
     with open(path, "rb"):
         if not os.path.isfile(path):
             raise OSError(f"{path!r} is not a file.")
@@ -88,10 +87,7 @@ def module_called(name: str) -> Tuple[str, str]:
 
 
 def _import(v1: Any, following: user_imports.Import, request: user_imports.Request) -> Any:
-    """Imports `tf.compat.v1` as `tensorflow`.
-
-    The arguments after `v1` are those of a hook for `user_imports.add_hook`.
-    """
+    """Imports `tf.compat.v1` as `tensorflow`. A hook for `user_imports.add_hook`."""
     root, *path = request.name.split(".")
     names = request.fromlist or ()
     if root == "tensorflow":

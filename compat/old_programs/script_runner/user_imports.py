@@ -35,8 +35,8 @@ def add_hook(hook: Callable[[Import, Request], Any]) -> None:
     process ends.
 
     Args:
-      hook: a function that returns the module of a `Request`. Its first argument is the next hook;
-        for the first hook that was added, the function that imports as usual.
+      hook: a function that returns the module of a `Request`. Its first argument is a function that
+        calls the next hook, or imports as usual.
     """
     if not isinstance(builtins.__import__, _Importer):
         builtins.__import__ = _Importer(builtins.__import__)

@@ -29,7 +29,7 @@ _ADVICE = (
 def verdicts(
     call: ast.Call, scope: Scope, names: NameResolver, classes: Classes
 ) -> Iterator[Tuple[ast.expr, Verdict]]:
-    """Yields (expression of `decay_var_list`, `Verdict`) if a call of `minimize` passes such a list."""
+    """Yields (expression of `decay_var_list`, `Verdict`) if a call of `minimize` has one."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
         return
     var_list = argument(call, _POSITION, "decay_var_list")

@@ -79,9 +79,7 @@ def _racing_increments(module: Module, names: NameResolver) -> Iterator[ast.Call
         steps = _Steps(scope, names)
         calls, increments = steps.calls_and_increments(nodes)
         in_apply = scope.name.endswith(".apply_gradients")
-        readers = ("_decay", "piecewise_constant")
-        if in_apply:
-            readers += _CASTS
+        readers = ("_decay", "piecewise_constant") + (_CASTS if in_apply else ())
         read = [step for call in calls for step in _arguments_of(call, readers)]
         groups = (call for call in calls if in_apply or last_name(call.func) == "group")
         unordered = _within(groups) - _within(node for node in nodes if _orders(node))
@@ -158,8 +156,7 @@ class _Steps:
     ) -> Tuple[List[ast.Call], List[Tuple[ast.Call, ast.expr]]]:
         """Returns the calls among nodes, and a pair (call, step) for each increment of a step."""
         calls = [each for each in nodes if isinstance(each, ast.Call)]
-        increments = [(call, step) for call in calls for step in self._incremented(call)]
-        return calls, increments
+        return calls, [(call, step) for call in calls for step in self._incremented(call)]
 
     def _incremented(self, call: ast.Call) -> Iterator[ast.expr]:
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""

@@ -1,7 +1,4 @@
-"""Finds missing TensorFlow names that a script uses, without running the script.
-
-`scopes` explains meanings of names.
-"""
+"""Finds missing TensorFlow names that a script uses, without running the script."""
 
 from __future__ import annotations
 
@@ -146,7 +143,7 @@ def missing_at(full_name: str, path: str, line: int) -> Missing:
     advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
     return Missing(
-        *(path, line, name, advice, full_name), is_certain=False, last_line=line, is_import=False
+        path, line, name, advice, full_name, is_certain=False, last_line=line, is_import=False
     )
 
 

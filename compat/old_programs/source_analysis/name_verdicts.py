@@ -213,8 +213,7 @@ def _concerns_optimizers(public: str) -> bool:
 def verdict_on_removed(name: str) -> Verdict:
     """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
 
-    A module whose names have replacements is not `MANUAL`, because each use of these names has a
-    verdict.
+    A module whose names have replacements is not MANUAL: each use of these names has a verdict.
     """
     public = old_names.public_name(name)
     entry = old_names.find(name)

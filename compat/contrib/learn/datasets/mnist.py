@@ -44,9 +44,9 @@ class DataSet:
 
     The order of the batches comes from NumPy's global random numbers, which the constructor seeds.
 
-    Images are a uint8 array of shape [examples, rows, columns, 1]. With `fake_data` there are none,
-    and only `next_batch(fake_data=True)` may be called. The other arguments are those of
-    `read_data_sets`.
+    `images` is a uint8 array of shape [examples, rows, columns, 1]. With `fake_data`, images and
+    labels are not read, and only `next_batch(fake_data=True)` may be called. The other arguments
+    are those of `read_data_sets`.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class DataSet:
         reshape: bool = True,
         seed: Optional[int] = None,
     ) -> None:
-        global_seed, own_seed = tf.compat.v1.get_seed(seed)
-        np.random.seed(global_seed if seed is None else own_seed)
+        graph_seed, operation_seed = tf.compat.v1.get_seed(seed)
+        np.random.seed(graph_seed if seed is None else operation_seed)
         dtype = tf.as_dtype(dtype)
         if dtype not in (tf.uint8, tf.float32):
             raise TypeError(f"Invalid image dtype {dtype!r}, expected uint8 or float32")
@@ -69,7 +69,8 @@ class DataSet:
         if not fake_data:
             images = _prepared(images, labels, dtype, reshape)
         self._images, self._labels = images, labels
-        self._epochs_completed = self._index_in_epoch = 0
+        self._epochs_completed = 0
+        self._index_in_epoch = 0
 
     @property
     def images(self) -> Any:
@@ -158,8 +159,8 @@ def read_data_sets(
       source_url: ignored, because nothing is downloaded.
     """
     if fake_data:
-        fake = [DataSet([], [], True, one_hot, dtype, seed=seed) for _ in Datasets._fields]
-        return Datasets(*fake)
+        fake = functools.partial(DataSet, [], [], fake_data=True, one_hot=one_hot)
+        return Datasets(*(fake(dtype=dtype, seed=seed) for _ in Datasets._fields))
     paths = [os.path.join(train_dir, name) for name in _FILES]
     missing = [path for path in paths if not tf.io.gfile.exists(path)]
     if missing:
@@ -167,6 +168,7 @@ def read_data_sets(
             f"{', '.join(missing)} missing. Nothing is downloaded: put the four files of MNIST "
             f"({', '.join(_FILES)}) into the folder train_dir={train_dir!r}."
         )
+    # `_FILES` alternates between images and labels.
     images, test_images = [_read(path, extract_images) for path in paths[::2]]
     labels, test_labels = [_read(path, extract_labels, one_hot) for path in paths[1::2]]
     if not 0 <= validation_size <= len(images):
@@ -192,13 +194,13 @@ def _read(path: str, extract: Callable[..., np.ndarray], *arguments: Any) -> np.
 
 
 def extract_images(f: Any) -> np.ndarray:
-    """Returns a uint8 array of shape [images, rows, columns, 1] from a file that is compressed."""
-    return _idx(f, 2051, 3, "image")[..., None]
+    """Returns a uint8 array of shape [images, rows, columns, 1] from a compressed file."""
+    return _idx(f, magic=2051, axes=3, title="image")[..., None]
 
 
 def extract_labels(f: Any, one_hot: bool = False, num_classes: int = 10) -> np.ndarray:
-    """Returns a uint8 array of labels from a file that is compressed, or one-hot arrays."""
-    labels = _idx(f, 2049, 1, "label")
+    """Returns an array of labels from a compressed file: uint8 digits, or one-hot float64 rows."""
+    labels = _idx(f, magic=2049, axes=1, title="label")
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
 
 
@@ -208,7 +210,7 @@ def dense_to_one_hot(labels_dense: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _idx(file: Any, magic: int, axes: int, title: str) -> np.ndarray:
-    """Returns the array of a compressed idx file: magic number, length of each axis, bytes."""
+    """Returns the array of a compressed file: a magic number, the length of each axis, bytes."""
     try:
         with gzip.GzipFile(fileobj=file) as stream:
             found, *shape = struct.unpack(f">{1 + axes}I", stream.read(4 + 4 * axes))
