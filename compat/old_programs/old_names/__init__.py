@@ -1,12 +1,12 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
-that `legacy-opt docs from_to` agrees with the table. The rows are in text files, which `table.py`
-reads: `optimizers.txt` (optimizers and helpers), `moved_names.txt` (other names), `modules.txt`
-(whole modules), `parameters.txt` (names with other parameters now), `private_names.txt` and
+that `legacy-opt docs from_to` agrees with it. `table.py` reads the rows from text files:
+`optimizers.txt` (optimizers and helpers), `moved_names.txt` (other names), `modules.txt` (whole
+modules), `parameters.txt` (names with other parameters now), `private_names.txt` and
 `private_modules.txt` (where TensorFlow 1 defined names), and `libraries.txt` (names of NumPy and
-others). Old names of TensorFlow begin with `tf`, its usual alias. `known_names.txt` has the names
-that 1.15 had in modules that moved.
+others). Old names of TensorFlow begin with `tf`. `known_names.txt` has the names that 1.15 had in
+modules that moved.
 
 In this package, only `patching.py` imports TensorFlow.
 """
@@ -216,10 +216,8 @@ def public_name(name: str) -> str:
 
 def new_name(name: str, found: Found) -> Optional[str]:
     """Returns the name to write instead of an old name (as `public_name` returns it), or None."""
-    if found.fate.now:
-        now = found.fate.now + name[len(found.name) :]  # with the attribute of an object
-    else:
-        now = moved_names.MODULES.get(name)
+    attribute = name[len(found.name) :]  # "" or ".x"
+    now = found.fate.now + attribute if found.fate.now else moved_names.MODULES.get(name)
     if now is None or (now.rpartition(".")[0] in _OURS and now not in _NEW_NAMES):
         return None
     now = FATES[now].now if now in FATES else now
@@ -231,9 +229,8 @@ def new_name(name: str, found: Found) -> Optional[str]:
 def is_added(old: str) -> bool:
     """Returns whether `patch_tensorflow` adds a name of the table where TensorFlow lacks it."""
     fate = FATES[old]
-    if not fate.now or not old.startswith("tf."):
-        return False
-    if "(" in fate.now:  # an expression is no object
+    is_object = fate.now and "(" not in fate.now  # otherwise an expression
+    if not is_object or not old.startswith("tf."):
         return False
     return fate.is_here and (fate.kind == OURS or old in MOVED or is_of_contrib(old))
 

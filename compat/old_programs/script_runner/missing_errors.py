@@ -80,12 +80,7 @@ def _plain(module: Any) -> Any:
 
 
 def _explain_missing_attributes(module: Any, names: _Uses) -> None:
-    """Gives a module a `__getattr__` whose error explains each missing name.
-
-    Args:
-      module: a module of TensorFlow.
-      names: {missing name: (full name, uses)}.
-    """
+    """Gives a module of TensorFlow a `__getattr__` whose error explains each missing name."""
 
     def find(name: str, as_before: module_attributes.Lookup) -> Any:
         frame = user_imports.users_frame() if name in names else None

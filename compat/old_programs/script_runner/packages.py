@@ -57,8 +57,7 @@ def _paths(name: str) -> List[str]:
 def package_to_include(error: Optional[BaseException]) -> Optional[str]:
     """Returns the name of the installed package that `include` needs to avoid an error, or None.
 
-    Args:
-      error: an exception. Its causes and contexts are searched, too.
+    The causes and contexts of the error are searched, too.
     """
     from legacy_opt import versions  # not above: `legacy-opt doctor` imports this file without TF
 

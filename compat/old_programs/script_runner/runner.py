@@ -154,9 +154,7 @@ def outcome(start: Callable[[], Any]) -> int:
 def _hide_our_frames(error: Optional[BaseException], seen: Set[int]) -> None:
     """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
 
-    Args:
-      error: an exception or None.
-      seen: the ids of the exceptions that were already changed.
+    `seen` has the ids of the exceptions that were changed already.
     """
     if error is None or id(error) in seen:
         return

@@ -17,11 +17,7 @@ from .sources import Source
 class Definition(NamedTuple):
     """A class or function that the audited code defines.
 
-    Attributes:
-      name: the qualified name, such as `Outer.method`.
-      node: the statement.
-      scope: the `Scope` of the body.
-      module: the `Module`.
+    `name` is the qualified name, such as `Outer.method`, and `scope` the scope of the body.
     """
 
     name: str
@@ -36,13 +32,7 @@ class Definition(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A string literal.
-
-    Attributes:
-      text: the string.
-      node: the expression.
-      module: the `Module`.
-    """
+    """A string literal."""
 
     text: str
     node: ast.AST
@@ -52,11 +42,8 @@ class Text(NamedTuple):
 class Assigned(NamedTuple):
     """An expression that is assigned to a name.
 
-    Attributes:
-      expression: the expression.
-      scope: the `Scope` of the expression.
-      is_element: whether the name refers to an element of the expression's value, for example in a
-        `for` loop.
+    If `is_element` is true, for example in a `for` loop, the name refers to an element of the
+    expression's value.
     """
 
     expression: ast.AST
@@ -67,6 +54,7 @@ class Assigned(NamedTuple):
 Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
 Bound = Union[str, Definition, Assigned]  # what a statement binds to a name
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+_UNKNOWN = ast.Pass()  # the expression of a value that is known only at run time
 
 
 class Scope:
@@ -252,9 +240,6 @@ class _Binder(ast.NodeVisitor):
                 self._assign(each, value_of_each)
         elif _is_of_self(target) and self.scope.enclosing_class() is not None:
             self.scope.enclosing_class().bind("self." + target.attr, assigned)
-
-
-_UNKNOWN = ast.Pass()  # the expression of a value that is known only at run time
 
 
 def _bind_arguments(arguments: ast.arguments, scope: Scope, outer: Scope) -> None:
