@@ -346,9 +346,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         if not self._is_multi:
             states, histories = [states], [histories]
         by_mechanism = zip(self._attention_mechanisms, states, self._attention_layers)
-        results = [
-            self._attention_fn(each, output, old, layer) for each, old, layer in by_mechanism
-        ]
+        results = [self._attention_fn(one, output, old, layer) for one, old, layer in by_mechanism]
         attentions, alignments, states = zip(*results)
         if self._alignment_history:
             pairs = zip(histories, alignments)

@@ -304,7 +304,7 @@ FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"
 )
 
 _NEW_NAMES = {fate.now for fate in FATES.values() if fate.kind == OURS}
-_OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # modules without other old names
+_OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # where only `_NEW_NAMES` are new names
 _NEST_NAMES = "assert_same_structure flatten is_nested map_structure pack_sequence_as"
 _OF_NEST = {f"tf.nest.{name}" for name in _NEST_NAMES.split()}
 

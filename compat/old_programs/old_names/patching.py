@@ -70,8 +70,8 @@ def patch_tensorflow(native: bool = False) -> Patch:
             import old_model_code
 
     A module that the block imports, for example with `from tensorflow.contrib import opt`, keeps
-    its attributes after the block. Names that are looked up in `tf` later, and imports in functions
-    that are called later, need an active patch.
+    its attributes after the block. Lookups in `tf`, and imports in functions that are called later,
+    find the names only while a patch is active.
 
     Args:
       native: whether new optimizers of `legacy_opt` and of TensorFlow use native kernels (see
@@ -175,7 +175,7 @@ def _put_all() -> None:
         _removals.append(functools.partial(sys.meta_path.remove, _MovedModules))
     roots = [(tf, "tensorflow")]
     roots += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
-    modules = {home: _modules_called(home, roots) for home in dict.fromkeys(homes)}  # in order
+    modules = {home: _modules_called(home, roots) for home in dict.fromkeys(homes)}  # each once
     for name, now in names.items():
         home, _, last = name.rpartition(".")
         if any(last not in vars(versions.plain_module(each)) for each, _ in modules[home]):

@@ -460,7 +460,7 @@ class NameResolver:
         meanings = [each for full in starred_names for each in self.follow(full, home)]
         if name in self._modules:
             return [name]
-        definitions = [each for each in meanings if isinstance(each, Definition)]
+        definitions: List[Meaning] = [each for each in meanings if isinstance(each, Definition)]
         # The last meaning is the name itself, which `home` does not define (see `is_undefined`).
         return definitions or [each for each in meanings if self._is_outside(each)] + [name]
 
