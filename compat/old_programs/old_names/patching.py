@@ -345,7 +345,7 @@ def _value(name: Optional[str]) -> Any:
 
 def _names_of(module: types.ModuleType) -> List[str]:
     """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
-    full_names = [name for name in _stand_ins if name.rpartition(".")[0] == module.__name__]
+    full_names = [name for name in list(_stand_ins) if name.rpartition(".")[0] == module.__name__]
     full_names += old_names.names_in(module.__name__)
     names = {name.rpartition(".")[2] for name in full_names}
     home = _value(old_names.whole_module(module.__name__))

@@ -97,7 +97,7 @@ def _report(name: str, now: Optional[str]) -> None:
         return
     _reported.add(name)
     frame = _users_frame()
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "user code"
     root = name.partition(".")[0]
     version = getattr(sys.modules[root], "__version__", None)
     library = f"{root} {version}" if version else f"Python {platform.python_version()}"

@@ -55,7 +55,8 @@ class _Importer:
     ) -> Any:
         has_hooks = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
         is_absolute = level == 0
-        if has_hooks and is_absolute and is_users_own(globals or {}):
+        # A function that calls `__import__` need not pass the globals of its module.
+        if has_hooks and is_absolute and is_users_own(globals or sys._getframe(1).f_globals):
             return self.first(Request(name, globals, locals, fromlist))
         return self._original(name, globals, locals, fromlist, level)
 
