@@ -13,7 +13,7 @@ def stamp(path: str) -> Optional[Tuple[int, int, Optional[int]]]:
     try:
         if "://" in path:
             status = tf.io.gfile.stat(path)
-            return status.length, status.mtime_nsec, None
+            return status.length, status.mtime_nsec, None  # TensorFlow gives no inode
         status = os.stat(path)
         return status.st_size, status.st_mtime_ns, status.st_ino
     except (OSError, tf.errors.OpError):

@@ -25,8 +25,8 @@ _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
 _MOST_SHARDS = 99_999  # names of data files have five digits
 # The numbers of fields in TensorFlow's tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto.
-_NUM_SHARDS, _DTYPE, _SHAPE, _SLICES = 1, 1, 2, 7
-_SHARD, _OFFSET, _SIZE, _CRC32C = 3, 4, 5, 6
+_NUM_SHARDS = 1  # in the header
+_DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CRC32C, _SLICES = range(1, 8)  # in an entry
 _DIM, _DIM_SIZE = 2, 1
 _EXTENT, _START, _LENGTH = 1, 1, 2
 _PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor is its name
@@ -93,13 +93,13 @@ class Index(NamedTuple):
         size_of: Callable[[str], Optional[int]],
         dtype_of: Callable[[int], Tuple[str, int]],
     ) -> Dict[str, TensorInfo]:
-        """Returns a dict from names to `TensorInfo`, after checks that all fits the data files.
+        """Returns a dict from names to `TensorInfo`, after checks against the data files.
 
         Args:
           prefix: the prefix of the checkpoint.
           size_of: a function that returns the size of a file; None if the file does not exist.
           dtype_of: a function from the number of a dtype to its name (see `TensorInfo`) and the
-            number of bytes of an element; 0 if it varies or is unknown.
+            number of bytes of an element; 0 if this number varies or is unknown.
 
         Raises:
           CheckpointError: a data file is missing or truncated, or a tensor does not fit its data.
@@ -123,7 +123,8 @@ class Index(NamedTuple):
                 raise CheckpointError(f"{prefix + INDEX!r} is corrupt: the tensor {problem}.")
             _, shape, nbytes, parts = self.entries[name]
             parts = () if parts == (arrays.whole(shape),) else parts
-            tensors[name] = TensorInfo(dtype, shape, arrays.count(shape) * width or nbytes, parts)
+            in_memory = arrays.count(shape) * width or nbytes  # strings have no width
+            tensors[name] = TensorInfo(dtype, shape, in_memory, parts)
         return tensors
 
     def _problem(self, name: str, width: int) -> str:
@@ -131,9 +132,11 @@ class Index(NamedTuple):
 
         Without this check, TensorFlow would allocate memory for a corrupt shape.
         """
-        shape, places = self.entries[name].shape, self.stored.get(name, ())
-        parts = self.entries[name].parts or (arrays.whole(shape),)
-        needed = [arrays.count(each) * width for each, _ in parts]
+        _, shape, _, parts = self.entries[name]
+        parts = parts or (arrays.whole(shape),)
+        needed = [arrays.count(part_shape) * width for part_shape, _ in parts]
+        places = self.stored.get(name, ())
+        # The sizes cannot be compared if elements have no fixed width, or if parts are missing.
         stored = [place.nbytes for place in places] if width and places else needed
         if sum(stored) != sum(needed):
             needs = f"its shape {list(shape)} needs {sum(needed)}"
@@ -167,10 +170,11 @@ def parse_index(content: bytes) -> Index:
 
 
 def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
-    shards, entries, data_bytes, places, keys = 0, {}, {}, {}, {}
+    shards = 0
+    entries, data_bytes, places, keys = {}, {}, {}, {}
     for key, value in records:
         entry = fields(value)
-        if not key:
+        if not key:  # the header
             shards = number(entry, _NUM_SHARDS)
             continue
         shard, offset, size = (number(entry, each) for each in (_SHARD, _OFFSET, _SIZE))
@@ -188,15 +192,15 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
     if shards > _MOST_SHARDS:
         raise ValueError(f"{shards} data files are too many")
     stored = {
-        name: [places[key] for key in its_keys]
-        for name, its_keys in keys.items()
-        if all(key in places for key in its_keys)
+        name: [places[key] for key in keys_of_parts]
+        for name, keys_of_parts in keys.items()
+        if all(key in places for key in keys_of_parts)
     }
     return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
 
 
 def _extents(part: Fields) -> List[Tuple[int, int]]:
-    """Returns a pair (start, length) for each axis of a part; -1 is the length of a whole axis."""
+    """Returns a pair (start, length) for each axis of a part. A length of -1 is the whole axis."""
     extents = messages(part, _EXTENT)
     return [(number(each, _START), number(each, _LENGTH, -1)) for each in extents]
 
@@ -221,26 +225,29 @@ def _is_inside(part: Part, shape: Shape) -> bool:
 def _part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
     """Returns the key of a part: the name with escaped NULs, the rank, and the extents."""
     rank = len(extents)
+    encoded_rank = bytes([1, rank]) if rank else b"\0"
     numbers = b"".join(_ordered(each) for extent in extents for each in extent)
     name = name.replace(b"\0", b"\0\xff") + b"\0\1"
-    return _PART_KEY + name + (bytes([1, rank]) if rank else b"\0") + numbers
+    return _PART_KEY + name + encoded_rank + numbers
 
 
 def _ordered(value: int) -> bytes:
-    """Encodes an integer of at least -1, so that the order of the bytes is that of the integers.
+    """Encodes an integer of at least -1. The encoded integers sort like the integers.
 
-    The first bits, up to a zero, are as many ones as there are bytes.
+    The first bits are a one for each byte, and a zero.
     """
     if value < 1 << 6:
-        return bytes([0x80 ^ value & 0xFF])
+        return bytes([0x80 ^ (value & 0xFF)])
     length = (value.bit_length() + 7) // 7
-    return (((1 << length) - 1) << 7 * length | value).to_bytes(length, "big")
+    ones = (1 << length) - 1
+    return ((ones << (7 * length)) | value).to_bytes(length, "big")
 
 
 def _records(content: bytes) -> Iterator[Tuple[bytes, bytes]]:
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
         raise ValueError("this is not a table, or its end is missing")
+    # The footer has two handles: of a block of metadata, and of a block with all other handles.
     _, position = _block_handle(content, len(content) - _FOOTER_BYTES)
     handle, _ = _block_handle(content, position)
     for _, value in _block_records(content, handle):
@@ -248,6 +255,7 @@ def _records(content: bytes) -> Iterator[Tuple[bytes, bytes]]:
 
 
 def _block_handle(content: bytes, position: int) -> Tuple[Tuple[int, int], int]:
+    """Decodes a block's handle, (offset, size); returns it and the position after it."""
     offset, position = varint(content, position)
     size, position = varint(content, position)
     return (offset, size), position
@@ -262,9 +270,10 @@ def _block_records(content: bytes, handle: Tuple[int, int]) -> Iterator[Tuple[by
     if masked_crc32c([content[offset : offset + size + 1]]) != checksum:
         raise ValueError("the checksum of a block is wrong")
     (restarts,) = struct.unpack("<I", block[-4:])
-    position, end, key = 0, len(block) - 4 * (restarts + 1), b""
+    end = len(block) - 4 * (restarts + 1)
+    position, key = 0, b""
     while position < end:
-        shared, position = varint(block, position)
+        shared, position = varint(block, position)  # the number of bytes taken from the last key
         unshared, position = varint(block, position)
         length, position = varint(block, position)
         key = key[:shared] + block[position : position + unshared]

@@ -33,7 +33,7 @@ _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 def check_size(path: str, model: Any) -> None:
     """Raises a CheckpointError for a file that would take far more memory than the model needs.
 
-    If it is not a Keras file, zipfile or h5py raise their own errors.
+    For a file that is not a Keras file, zipfile or h5py raise their own errors.
     """
     variables = getattr(model, "weights", None) or model.trainable_variables
     needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
@@ -132,12 +132,14 @@ def model_in_h5(path: str) -> ModelInH5:
       CheckpointError: the file is damaged.
     """
     with _h5(path) as content:
-        layers, weights, state = content.get(_LAYERS_IN_H5), {}, {}
+        weights, state = {}, {}
+        layers = content.get(_LAYERS_IN_H5)
         names = [] if layers is None else [*_listed(layers, "layer_names"), _NO_LAYER_IN_H5]
         for layer in names:
-            for name, key in _datasets(layers[layer]).items() if layer in layers else ():
+            datasets = _datasets(layers[layer]) if layer in layers else {}
+            for name, key in datasets.items():
                 first = weights.setdefault(name, key)
-                # The file contains a layer of two nested models twice.
+                # A layer that two nested models share is in the file twice.
                 if first != key and content[first][()].tobytes() != content[key][()].tobytes():
                     raise ValueError(f"two different weights have the name {name!r}")
         if _STATE_IN_H5 in content:

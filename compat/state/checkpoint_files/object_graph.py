@@ -161,11 +161,12 @@ class _GraphParser:
             for name, key in nodes[number].keys.items()
             if name != _VALUE
         }
+        variables = sorted(self._model_variables)
         return ObjectGraph(
-            {self._names[each]: nodes[each].keys[_VALUE] for each in sorted(self._model_variables)},
-            tuple(self._optimizer(number) for number in self._kinds if number not in nested),
-            None if self._counter is None else nodes[self._counter].key,
-            python_states,
+            variables={self._names[each]: nodes[each].keys[_VALUE] for each in variables},
+            optimizers=tuple(self._optimizer(each) for each in self._kinds if each not in nested),
+            save_counter=None if self._counter is None else nodes[self._counter].key,
+            python_states=python_states,
         )
 
     def _kind(self, number: int) -> Optional[str]:
@@ -187,17 +188,17 @@ class _GraphParser:
         return [variable for variable, _, _ in node.slots]
 
     def _paths_from(self, start: int, stop: Collection[int] = ()) -> Dict[int, str]:
-        """Returns a dict from the reachable nodes, but those in `stop`, to the shortest paths."""
+        """Returns a dict from reachable nodes to their shortest paths. No path enters `stop`."""
         paths, queue = {start: ""}, [start]
         for number in queue:
             for name, child in self._nodes[number].children.items():
                 if child not in paths and child not in stop:
-                    paths[child] = paths[number] + "/" * bool(paths[number]) + name
+                    paths[child] = f"{paths[number]}/{name}" if paths[number] else name
                     queue.append(child)
         return paths
 
     def _members(self, number: int) -> Dict[int, str]:
-        """Returns a dict from the nodes of an optimizer, and of nested ones, to their paths."""
+        """Returns a dict from the nodes of an optimizer and of nested optimizers to their paths."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self) -> Dict[int, str]:
@@ -209,7 +210,8 @@ class _GraphParser:
         }
 
     def _optimizer(self, number: int) -> SavedOptimizer:
-        members, slots, places = self._members(number), {}, {}
+        members = self._members(number)
+        slots, places = {}, {}
         for inner in members:
             places.update(self._places(inner))
         for slot, (variable, name) in places.items():
@@ -219,24 +221,25 @@ class _GraphParser:
             if self._nodes[member].key and member not in places:
                 last = path.rsplit("/", 1)[-1]
                 is_slot = last.isdigit() or _BRIDGED_SLOT.match(last)
-                (unassigned if is_slot else variables)[path] = self._nodes[member].key
+                keys = unassigned if is_slot else variables
+                keys[path] = self._nodes[member].key
         for key in [key for key, nodes in slots.items() if len(nodes) > 1]:
             for slot in slots.pop(key):  # several nodes fit this slot: assign none of them
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
-            self._paths[number],
-            self._kinds[number],
-            {key: self._nodes[slot].key for key, (slot,) in slots.items()},
-            variables,
-            unassigned,
-            self._scope_of_step(members),
+            path=self._paths[number],
+            kind=self._kinds[number],
+            slots={key: self._nodes[slot].key for key, (slot,) in slots.items()},
+            variables=variables,
+            unassigned=unassigned,
+            name=self._scope_of_step(members),
         )
 
     def _scope_of_step(self, members: Collection[int]) -> str:
         """Returns the name "Adam" for an optimizer whose step is "Adam/iter"; "" for others."""
-        steps = [self._nodes[each].full_name for each in members]
-        names = [name.split("/")[-2] for name in steps if name.endswith("/iter")]
-        return names[0] if names else ""
+        full_names = [self._nodes[each].full_name for each in members]
+        scopes = [each.split("/")[-2] for each in full_names if each.endswith("/iter")]
+        return scopes[0] if scopes else ""
 
     def _places(self, number: int) -> Dict[int, Tuple[int, str]]:
         """Returns a dict from each slot's node to (node of the variable, name of the slot)."""
@@ -264,17 +267,19 @@ class _GraphParser:
         return places
 
     def _places_in_lists(self, number: int) -> Dict[int, Tuple[int, str]]:
-        node, trained = self._nodes[number], self._trained_by(number)
-        places, lists, namesakes = {}, {}, {}
+        """Applies the three rules for NUMBERED optimizers in the docstring of this module."""
+        node = self._nodes[number]
+        trained = self._trained_by(number)
+        places, in_lists, namesakes = {}, {}, {}
         for name, child in node.children.items():
             if name not in (_VARIABLES, _TRAINED):
                 for position, member in enumerate(self._nodes[child].numbered):
-                    lists[member] = (name.strip("_"), position)
+                    in_lists[member] = (name.strip("_"), position)
         known = set(node.children.values())
         for slot in self._nodes[node.children[_VARIABLES]].numbered:
             if slot in known:
                 continue
-            name, position = lists.get(slot, (None, len(trained)))
+            name, position = in_lists.get(slot, (None, len(trained)))
             variables = trained[position : position + 1] or trained or sorted(self._model_variables)
             variable, slot_name = self._best_name(slot, variables)
             if slot_name is not None:
@@ -303,11 +308,12 @@ class _GraphParser:
             name = self._slot_name(slot, variable)
             if name is not None:
                 by_length[len(name)].append((variable, name))
+        # The longest name of a variable leaves the shortest name for the slot.
         fitting = by_length[min(by_length)] if by_length else ()
         return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _slot_name(self, slot: int, variable: int) -> Optional[str]:
-        """Returns a slot's name without the variable's name; None if it does not contain it."""
+        """Returns a slot's name without the variable's name, or None if that is not in it."""
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:

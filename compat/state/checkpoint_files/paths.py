@@ -85,8 +85,10 @@ def locate(path: Any) -> Tuple[str, str]:
         return _in_one_file(path)
     shards = v1_shards(_V1_PATTERN.sub(r"\1", path))
     patterns = set(map(_pattern, shards))
-    if len(patterns) == 1 or path in patterns:
-        return (path if path in patterns else patterns.pop()), V1
+    if path in patterns:
+        return path, V1
+    if len(patterns) == 1:
+        return patterns.pop(), V1
     raise CheckpointError(f"{path!r}: there is no such checkpoint.{_what_is_there(path)}")
 
 
@@ -187,19 +189,19 @@ def _in_one_file(path: str) -> Tuple[str, str]:
 
 
 def _pattern(path: str) -> str:
-    """Returns the pattern of the files of which this is one; the path itself if it is the only."""
+    """Returns the pattern of a checkpoint's files in V1 format; `path` if this is the only file."""
     return _V1_SHARD.sub(r"\1-?????\2", path)
 
 
 def _start_and_end(path: str) -> Tuple[bytes, bytes]:
     with tf.io.gfile.GFile(path, "rb") as file:
         start = file.read(1024)
-        file.seek(max(0, file.size() - 48))
+        file.seek(max(0, file.size() - 48))  # the footer of a table
         return start, file.read()
 
 
 def _looks_like(path: str, start: bytes) -> str:
-    """Returns a clause that says what kind of file this is, and often what to do instead."""
+    """Returns the end of a sentence: the kind of a file, and often what to do instead."""
     folder, name = os.path.split(path)
     if not start:
         return "is empty."

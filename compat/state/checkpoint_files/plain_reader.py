@@ -85,7 +85,7 @@ class PlainCheckpoint:
                 )
 
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor, whose parts are joined. At most twice its bytes are in memory.
+        """Reads a tensor, and joins its parts. Needs at most twice the tensor's memory.
 
         Raises:
           CheckpointError: NumPy does not have its dtype, or its data are damaged.
@@ -125,12 +125,14 @@ def _size_of(path: str) -> Optional[int]:
 
 
 def _dtype_of(number: int) -> Tuple[str, int]:
-    name = _DTYPES.get(number)
-    return (unknown_dtype(number), 0) if name is None else (name, np.dtype(name).itemsize)
+    if number not in _DTYPES:
+        return unknown_dtype(number), 0
+    name = _DTYPES[number]
+    return name, np.dtype(name).itemsize
 
 
 def _prefix(path: str) -> str:
-    """Returns the prefix of a checkpoint; of a folder, that of its latest checkpoint."""
+    """Returns the prefix of the checkpoint `path`, or of the latest checkpoint in this folder."""
     if not os.path.isdir(path):
         return prefix_of(path)
     state = os.path.join(path, "checkpoint")
@@ -138,7 +140,7 @@ def _prefix(path: str) -> str:
         special_files.refuse(state)
         with open(state, encoding="utf-8") as file:
             name = ast.literal_eval(_LATEST.search(file.read()).group(1))
-    except (OSError, ValueError, SyntaxError, AttributeError) as error:
+    except (OSError, ValueError, SyntaxError, AttributeError) as error:  # `group` of no match
         raise CheckpointError(
             f"{path!r} is a folder, and no `checkpoint` file in it names the latest checkpoint."
         ) from error

@@ -51,7 +51,7 @@ class Checkpoint:
     def __init__(self, path: str, format: str) -> None:
         self.path = path
         self.format = format
-        self._watch = Watch([self._listing] if format == V2 else self._open_v1_files())
+        self._watch = Watch([self._listing] if format == V2 else self._v1_files())
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(path)
             index = _content(self._listing) if format == V2 else b""
@@ -65,14 +65,14 @@ class Checkpoint:
         self._stored = {}
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
         self._infos = dict(sorted(infos.items()))
-        self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
+        self.tensors = {name: info for name, info in self._infos.items() if name != OBJECT_GRAPH}
         self._object_graph = None
 
     @property
     def _listing(self) -> str:
         return self.path if self.format == V1 else self.path + paths.INDEX
 
-    def _open_v1_files(self) -> List[str]:
+    def _v1_files(self) -> List[str]:
         files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
         paths.refuse_special(*files)
         return files
@@ -100,7 +100,7 @@ class Checkpoint:
             raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
 
     def _is_another_index(self) -> bool:
-        """Returns whether the index has changed, which contains the checksums of all data."""
+        """Returns whether the index, which contains the checksums of all data, has changed."""
         now = stamp(self._listing)
         if now is not None and now == self._watch.stamps[self._listing]:
             return False
@@ -157,7 +157,7 @@ class Checkpoint:
         """
         for name in names:
             if not self._matches_checksum(name):
-                self.read(name)  # raises an error if TensorFlow cannot read it
+                self.read(name)  # raises an error if TensorFlow cannot read the tensor
         self.check_unchanged()
 
     def _matches_checksum(self, name: str) -> bool:
@@ -217,7 +217,8 @@ def _changed(what: str) -> CheckpointError:
 
 
 def _infos_v1(reader: Any) -> Dict[str, TensorInfo]:
-    dtypes, infos = reader.get_variable_to_dtype_map(), {}
+    infos = {}
+    dtypes = reader.get_variable_to_dtype_map()
     for name, shape in reader.get_variable_to_shape_map().items():
         dtype, width = _dtype_of(dtypes[name])
         infos[name] = TensorInfo(dtype, tuple(shape), arrays.count(shape) * width)
@@ -235,7 +236,8 @@ def _dtype_of(number: Any) -> Tuple[str, int]:
         dtype = tf.as_dtype(number).base_dtype
     except (TypeError, KeyError, ValueError):
         return unknown_dtype(number), 0
-    return dtype.name, 0 if dtype in (tf.string, tf.variant, tf.resource) else dtype.size
+    size = 0 if dtype in (tf.string, tf.variant, tf.resource) else dtype.size
+    return dtype.name, size
 
 
 def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
@@ -244,7 +246,7 @@ def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns a NumPy array, of objects for a string: NumPy's strings drop trailing NUL bytes."""
+    """Returns a NumPy array. Of a string, its dtype is object: NumPy's strings drop final NULs."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 

@@ -20,11 +20,12 @@ def fields(message: bytes) -> Fields:
       A defaultdict from the numbers of fields to lists of their values, in order: integers for
       numbers (signed, 64 bits), and bytes for strings and messages.
     """
-    found, position = collections.defaultdict(list), 0
+    found = collections.defaultdict(list)
+    position = 0
     try:
         while position < len(message):
-            key, position = varint(message, position)
-            value, position = _value(message, position, key & 7)
+            key, position = varint(message, position)  # the field's number, and 3 bits for the kind
+            value, position = _value(message, position, kind=key & 7)
             found[key >> 3].append(value)
     except (IndexError, struct.error) as error:
         raise WireError("a message is truncated") from error
@@ -32,12 +33,12 @@ def fields(message: bytes) -> Fields:
 
 
 def number(found: Fields, field: int, default: int = 0) -> int:
-    """Returns the last value of a field, a number; other values are ignored, as protobuf does."""
+    """Returns the last number among a field's values. Protobuf ignores other values, too."""
     return next((each for each in reversed(found[field]) if isinstance(each, int)), default)
 
 
 def messages(found: Fields, field: int) -> List[Fields]:
-    """Decodes the messages of a field; other values are ignored."""
+    """Decodes the messages among a field's values."""
     return [fields(each) for each in found[field] if isinstance(each, bytes)]
 
 
@@ -57,7 +58,7 @@ def _value(message: bytes, position: int, kind: int) -> Tuple[Any, int]:
     if kind == 0:
         value, position = varint(message, position)
         value &= (1 << 64) - 1
-        return value - (value >> 63 << 64), position
+        return value - (value >> 63 << 64), position  # bit 63 is the sign
     if kind == 1:
         return struct.unpack_from("<q", message, position)[0], position + 8
     if kind == 5:

@@ -19,7 +19,7 @@ _LOCK = ".lock"
 
 
 class WorkingFolder:
-    """A context manager for the folder `.NAME.writing` beside the file to be written.
+    """A context manager for the folder `.NAME.writing` beside the file to be written, NAME.
 
     A locked file in the folder keeps other threads and processes out. The operating system releases
     the lock when the process ends. Files that a killed process left in the folder are removed.
@@ -77,7 +77,7 @@ class WorkingFolder:
 
     def _await(self, lock: TextIO) -> None:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
+            fcntl.flock(lock, fcntl.LOCK_EX if self._wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CheckpointError(
                 f"{self._target!r} is being written by another process or thread. Wait until "

@@ -16,7 +16,7 @@ from . import reader, tensor_names
 from .errors import CheckpointError
 from .index import parse_index
 from .paths import reason
-from .tensor_info import Part
+from .tensor_info import Place
 from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
@@ -85,8 +85,7 @@ class CheckpointWriter:
         try:
             yield
         except (tf.errors.OpError, OSError) as failure:
-            text = f"{self.path!r} {what}: {reason(failure)}"
-            raise CheckpointError(text) from failure
+            raise CheckpointError(f"{self.path!r} {what}: {reason(failure)}") from failure
 
     def _check_path(self) -> None:
         if set(self.path) & set("*?[]"):
@@ -130,8 +129,8 @@ class CheckpointWriter:
     def _clean_up(self) -> None:
         self.working.__exit__(None, None, None)
 
-    def add(self, name: str, array: Any, part: Optional[Part] = None) -> None:
-        """Writes a tensor; or a `part` of it: the shape of the whole tensor, and the part's offset.
+    def add(self, name: str, array: Any, part: Optional[Place] = None) -> None:
+        """Writes a tensor, or one part of a larger tensor; then `part` is its `Place`.
 
         Raises:
           CheckpointError: the name is not allowed or already used, or writing failed.
@@ -149,9 +148,9 @@ class CheckpointWriter:
         name: str,
         checkpoint: reader.Checkpoint,
         source_name: Optional[str] = None,
-        part: Optional[Part] = None,
+        part: Optional[Place] = None,
     ) -> None:
-        """Copies a tensor of another checkpoint, where its name is `source_name` if not `name`.
+        """Copies a tensor of another checkpoint; its name there is `source_name`, or else `name`.
 
         If the tensor becomes a part of a bigger tensor, `part` is a pair as for `add`. Otherwise
         the copy is saved in the same parts as the tensor.
@@ -168,9 +167,10 @@ class CheckpointWriter:
         source = _ToWrite(name, "", info.dtype, info.nbytes, checkpoint, source_name)
         if part is not None:
             self._write(source._replace(spec=reader.slice_spec(part[0], info.shape, part[1])))
-        elif not info.parts:
+            return
+        if not info.parts:
             self._write(source)
-        for shape, offset in info.parts if part is None else ():
+        for shape, offset in info.parts:
             spec = reader.slice_spec(info.shape, shape, offset)
             nbytes = reader.nbytes_of(info.dtype, shape)
             self._write(source._replace(spec=spec, source_spec=spec, nbytes=nbytes))
@@ -228,9 +228,8 @@ class CheckpointWriter:
         If new data files had the names of old data files, the old index would describe new data for
         a moment. Files that the old index does not describe, of a killed writer, do not matter.
         """
-        old_count = _shard_count(self.path)
-        count = 2 if old_count == len(self._shards) + 1 and len(self._pending) > 1 else 1
-        for _ in range(count - 1):
+        has_old_names = _shard_count(self.path) == len(self._shards) + 1
+        if has_old_names and len(self._pending) > 1:
             self._save_shard([self._pending.pop()])
         self._flush()
 
@@ -241,7 +240,7 @@ class CheckpointWriter:
         old_files = checkpoint_paths.files_of(self.path)
         index = self.path + checkpoint_paths.INDEX
         if _shard_count(self.path) in (len(sources), None):
-            tf.io.gfile.remove(index)  # it must not describe new data
+            tf.io.gfile.remove(index)  # the old index must not describe new data
         for source, target in zip(sources, new_files):
             tf.io.gfile.rename(source, target, overwrite=True)
         tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
@@ -250,7 +249,7 @@ class CheckpointWriter:
 
 
 class _ToWrite(NamedTuple):
-    """A tensor, or a part of a tensor, that is to be written."""
+    """A tensor, or a part of a tensor, to be written. The specs of a whole tensor are ""."""
 
     name: str
     spec: str
@@ -265,7 +264,8 @@ class _ToWrite(NamedTuple):
 def _save(prefix: str, items: List[_ToWrite]) -> None:
     """Saves tensors as a checkpoint with one data file."""
     with tf.Graph().as_default(), reader.session() as session:
-        tensors, feeds = _restored(items), {}
+        feeds = {}
+        tensors = _restored(items)
         for number, item in enumerate(items):
             if item.array is not None:
                 tensors[number] = v1.placeholder(tf.as_dtype(item.dtype), item.array.shape)
@@ -313,7 +313,7 @@ def _nbytes(array: np.ndarray) -> int:
 
 
 def _shard_count(prefix: str) -> Optional[int]:
-    """Returns the number of data files of a checkpoint's index; 0 if there is no index."""
+    """Returns the number of data files that an index names; 0 if there is no index."""
     path = prefix + checkpoint_paths.INDEX
     if not checkpoint_paths.is_file(path):
         return 0
@@ -347,10 +347,11 @@ def _state_with(folder: str, name: str) -> Any:
     # Some programs write this file without timestamps.
     stamps: Dict[str, Optional[float]] = dict(zip(paths, list(times) or [None] * len(paths)))
     stamps.pop(name, None)
-    stamps[name] = None if None in stamps.values() or not stamps else time.time()
+    has_times = bool(stamps) and None not in stamps.values()
+    stamps[name] = time.time() if has_times else None
     return v1.train.generate_checkpoint_state_proto(
         os.sep,  # with a relative folder, this function would change relative paths
         name,
         all_model_checkpoint_paths=list(stamps),
-        all_model_checkpoint_timestamps=None if None in stamps.values() else list(stamps.values()),
+        all_model_checkpoint_timestamps=list(stamps.values()) if has_times else None,
     )
