@@ -102,7 +102,6 @@ class Contents(NamedTuple):
     optimizers: Tuple[Guess, ...]
 
     def items(self) -> Iterator[Item]:
-        """Yields every `Item`."""
         for variable in self.variables:
             yield variable.item
             yield from (slot.item for slot in variable.slots)

@@ -84,10 +84,10 @@ def _in_checkpoint(checkpoint: Checkpoint) -> SavedByKeras2:
     (optimizer,) = optimizers
     keys = {(name, ""): key for name, key in graph.variables.items()}
     keys.update(optimizer.slots)
-    own = {**optimizer.variables, **optimizer.unassigned}
-    # A wrapped optimizer may have an `iter` of its own, which it does not use: longest path first.
-    for path in sorted(own, key=len, reverse=True):
-        keys["", path.rpartition("/")[2]] = own[path]
+    others = {**optimizer.variables, **optimizer.unassigned}
+    # A wrapped optimizer may have an unused `iter`. The outer `iter` has the shorter path: it wins.
+    for path in sorted(others, key=len, reverse=True):
+        keys["", path.rpartition("/")[2]] = others[path]
 
     def read(names: List[str]) -> Iterator[np.ndarray]:
         checkpoint.verify(names)
@@ -97,7 +97,7 @@ def _in_checkpoint(checkpoint: Checkpoint) -> SavedByKeras2:
 
 
 def _in_h5(path: str) -> SavedByKeras2:
-    # Up to TensorFlow 2.10, files named .keras are HDF5 files.
+    # A .keras file is a zip archive, but up to TensorFlow 2.10 an HDF5 file.
     model = None if zipfile.is_zipfile(path) else keras_files.model_in_h5(path)
     if model is None or not model.state:
         raise CheckpointError(f"{path!r} contains no state of an OptimizerV2. {_WRITTEN_BY}")
@@ -105,7 +105,8 @@ def _in_h5(path: str) -> SavedByKeras2:
     for name, key in model.state.items():
         scope, _, slot = name.rpartition("/")
         variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
-        keys[max(variables, key=len, default=""), slot] = key
-    # All tensors are read at once, so that those of a file that is replaced are never mixed.
+        variable = max(variables, key=len, default="")
+        keys[variable, slot] = key
+    # `read_h5` reads all tensors at once: if the file is replaced, old and new do not mix.
     read = functools.partial(keras_files.read_h5, path)
-    return SavedByKeras2(path, keys, model.infos, model.optimizer, "class", read)
+    return SavedByKeras2(path, keys, model.infos, model.optimizer, kind="class", read=read)

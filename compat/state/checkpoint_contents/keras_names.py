@@ -40,12 +40,12 @@ _NUMBER = re.compile(r"_\d+$")
 
 def optimizer_names(items: Mapping[str, Item]) -> Set[str]:
     """Returns a set of the names of the Keras optimizers in a dict from names to `Item`."""
-    steps = [
+    names = [
         _STEP.match(name).group(1)
         for name, item in items.items()
         if _STEP.match(name) and item.shape == () and is_integer(item.dtype)
     ]
-    return {name for name in steps if name + "/learning_rate" in items or _has_slots(name, items)}
+    return {name for name in names if name + "/learning_rate" in items or _has_slots(name, items)}
 
 
 def _has_slots(name: str, items: Mapping[str, Item]) -> bool:
@@ -54,7 +54,7 @@ def _has_slots(name: str, items: Mapping[str, Item]) -> bool:
 
 
 def shared_scalars(items: Mapping[str, Item], optimizers: Collection[str]) -> List[Item]:
-    """Returns the `Item` objects of the scalars of `optimizer_names` that are not slots."""
+    """Returns the scalars of these Keras optimizers, except slots, as `Item` objects."""
     return [
         item
         for name, item in items.items()
@@ -81,7 +81,8 @@ def recognise(
         for slot in variable.slots:
             name, _, role = slot.suffix.rpartition("/")
             if name in optimizers:
-                role = roles[slot.item.name] = _NUMBER.sub("", role)
+                role = _NUMBER.sub("", role)
+                roles[slot.item.name] = role
                 roles_by_variable = slots[name, slot.scope]
                 roles_by_variable.setdefault(variable.item.name, []).append(role)
     counts = collections.Counter()
@@ -92,8 +93,8 @@ def recognise(
 
 
 def _label(name: str, roles_of_variables: Collection[List[str]]) -> str:
-    kinds = tuple(sorted({role for roles in roles_of_variables for role in roles}))
-    description = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
+    distinct = tuple(sorted({role for roles in roles_of_variables for role in roles}))
+    description = name if name in _CLASSES else BY_SLOTS.get(distinct, "optimizer, unknown,")
     label = f"Keras' {description} in a TF1 graph (to_v1)"
     has_duplicates = any(len(roles) > len(set(roles)) for roles in roles_of_variables)
     return label + ", more than one" if has_duplicates else label

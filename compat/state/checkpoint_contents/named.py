@@ -11,18 +11,7 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from typing import (
-    Collection,
-    DefaultDict,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Set,
-    Tuple,
-)
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from ..checkpoint_files.tensor_info import Infos, is_integer
 from . import deeprec_embeddings, keras_names, partitions, slot_signatures
@@ -41,21 +30,21 @@ from .items import (
 from .partitions import PART, Parts
 from .stored import COPIES, Axis, StoredTensor, joined_axis, joined_shape
 
-Owner = Tuple[str, str, str]  # of a slot: the variable, the scope and the suffix
+Owner = Tuple[str, str, str]  # (variable, scope, suffix) of a slot
 _NUMBER = re.compile(r"_\d+$")
 _POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
 _STEP_NAMES = ("global_step", "iter", "iteration")
 
 
 def named_contents(tensors: Infos) -> Contents:
-    """Returns the `Contents` of a name-based checkpoint, a dict from names to `TensorInfo`."""
+    """Returns the `Contents` of a name-based checkpoint. `tensors`: {name: `TensorInfo`}."""
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
     keras_optimizers = keras_names.optimizer_names(items)
     powers = [item for item in items.values() if _is_power(item)]
-    of_keras = keras_names.shared_scalars(items, keras_optimizers)
-    shared = [item for item in powers + of_keras if item != step]
-    not_owned = {item.name for item in shared} | ({step.name} if step else set())
+    scalars = powers + keras_names.shared_scalars(items, keras_optimizers)
+    shared = tuple(sorted(item for item in scalars if item != step))
+    not_owned = {item.name for item in (*shared, step) if item is not None}
     owners = _owners({name: item for name, item in items.items() if name not in not_owned})
     slots = collections.defaultdict(list)
     for name, (owner, scope, suffix) in sorted(owners.items()):
@@ -66,8 +55,10 @@ def named_contents(tensors: Infos) -> Contents:
         if name not in owners and name not in not_owned
     ]
     power_names = {_POWER.search(item.name).group(1) for item in powers}
-    variables, optimizers = _recognise_slots(variables, power_names, keras_optimizers)
-    return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
+    variables, guesses = _recognise_slots(variables, power_names, keras_optimizers)
+    return Contents(
+        by_name=True, variables=variables, shared=shared, step=step, other=(), optimizers=guesses
+    )
 
 
 def item_of(name: str, tensors: Infos, key: Optional[str] = None) -> Item:
@@ -100,7 +91,7 @@ def _embeddings(tensors: Infos) -> Iterator[Item]:
     for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
         wholes[PART.sub("", name)] += pieces
     for name, pieces in wholes.items():
-        stored = StoredTensor.of(sorted(pieces), tensors, axis=None)  # they form no single tensor
+        stored = StoredTensor.of(sorted(pieces), tensors, axis=None)  # keys, values etc.
         rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
         values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
         yield Item(name, values.dtype, (rows,) + values.shape[1:], EMBEDDING_VARIABLE, stored)
@@ -108,8 +99,7 @@ def _embeddings(tensors: Infos) -> Iterator[Item]:
 
 def _mangled(tensors: Infos) -> Iterator[Item]:
     """Yields an `Item` for each slot with mangled names (see `partitions`)."""
-    shapes = {name: info.shape for name, info in tensors.items()}
-    slots = partitions.mangled_slots(tensors, shapes)
+    slots = partitions.mangled_slots(tensors, {name: info.shape for name, info in tensors.items()})
     mangled = {name for stored in slots.values() for name in stored.names}
     others = [name for name in tensors if name not in mangled]
     for (variable, slot), stored in slots.items():
@@ -135,7 +125,7 @@ def _in_parts(tensors: Infos) -> Iterator[Item]:
 def _partitioned(groups: Mapping[Tuple[str, str], Parts], tensors: Infos) -> Dict[str, int]:
     """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
-    Variables that also exist as one tensor, and those whose parts do not fit, are left out.
+    Variables that also exist as one tensor, and variables whose parts do not fit, are left out.
     """
     axes = {}
     for (variable, rest), parts in groups.items():
@@ -164,12 +154,11 @@ def _name_at_end(names: Collection[str], path: str) -> str:
 
 
 def _step(items: Mapping[str, Item]) -> Optional[Item]:
-    """Returns the `Item` of the global step, of several that in the fewest scopes; or None."""
+    """Returns the `Item` of the global step: of several, the one in the fewest scopes; or None."""
     steps = [
         item
         for name, item in items.items()
-        if name.split("/")[-1] in _STEP_NAMES
-        if item.shape == () and is_integer(item.dtype)
+        if name.split("/")[-1] in _STEP_NAMES and item.shape == () and is_integer(item.dtype)
     ]
     return min(steps, key=lambda item: (item.name.count("/"), item.name)) if steps else None
 
@@ -179,7 +168,7 @@ def _is_power(item: Item) -> bool:
 
 
 def _owners(items: Mapping[str, Item]) -> Dict[str, Owner]:
-    """Returns a dict from the name of each slot, scope/variable/suffix, to its three parts."""
+    """Returns a dict from the name of each slot to its `Owner`."""
     direct_owners = {}
     for name in items:
         owner = _owner(name, name, items)
@@ -213,30 +202,30 @@ def _owner(tensor: str, name: str, items: Mapping[str, Item]) -> Optional[Owner]
         may_have_scope = known and end == len(words) - 1
         for start in range(end if may_have_scope else 1):
             owner = "/".join(words[start:end])
-            if owner in items and (known or _fits(tensor, suffix, owner, items)):
+            if owner in items and (known or _fits(tensor, owner, items)):
                 return owner, "/".join(words[:start]), suffix
     return None
 
 
-def _fits(tensor: str, suffix: str, owner: str, items: Mapping[str, Item]) -> bool:
+def _fits(tensor: str, owner: str, items: Mapping[str, Item]) -> bool:
     """Returns whether the shape and dtype of a tensor fit a slot of the variable `owner`."""
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
         return True
     # If `x/Name` fits, `x/Name_1` fits, too, whatever its own shape and dtype are.
     first = _NUMBER.sub("", tensor)
-    return first != tensor and first in items and _fits(first, suffix, owner, items)
+    return first != tensor and first in items and _fits(first, owner, items)
 
 
 def _sort_key(slot: SlotItem) -> Tuple[str, str, int, str]:
-    number = _NUMBER.search(slot.suffix)
-    family = slot_signatures.family(slot.suffix)
-    return slot.scope, family, int(number.group(0)[1:]) if number else 0, slot.suffix
+    match = _NUMBER.search(slot.suffix)
+    number = int(match.group(0)[1:]) if match else 0
+    return slot.scope, slot_signatures.family(slot.suffix), number, slot.suffix
 
 
 def _families(
     variables: Iterable[Variable], recognised: Collection[str]
-) -> DefaultDict[Tuple[str, str], List[Tuple[Variable, List[SlotItem]]]]:
+) -> Dict[Tuple[str, str], List[Tuple[Variable, List[SlotItem]]]]:
     """Groups slots, except those whose names are `recognised`.
 
     Returns:
@@ -264,17 +253,17 @@ def _recognise_slots(
     counts, roles = keras_names.recognise(variables, keras_optimizers)
     for (scope, name), members in _families(variables, roles).items():
         layouts = [
-            slot_signatures.layout(variable.item, [slot.item for slot in slots])
+            [slot_signatures.forms(variable.item, slot.item) for slot in slots]
             for variable, slots in members
         ]
         guessed = slot_signatures.recognise(name, layouts, powers)
         for (label, slot_roles), (_, slots) in zip(guessed, members):
             counts[label, name, scope] += 1  # `counts` is a Counter
-            if slot_roles:  # they repeat if several optimizers of this family train the variable
+            if slot_roles:  # `cycle`: several optimizers of this family may train the variable
                 roles.update(zip((slot.item.name for slot in slots), itertools.cycle(slot_roles)))
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
     with_roles = []
-    for item, slots in variables:
-        slots = tuple(slot._replace(role=roles.get(slot.item.name)) for slot in slots)
-        with_roles.append(Variable(item, slots))
+    for variable in variables:
+        slots = tuple(each._replace(role=roles.get(each.item.name)) for each in variable.slots)
+        with_roles.append(variable._replace(slots=slots))
     return tuple(with_roles), guesses

@@ -17,18 +17,7 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import (
-    Collection,
-    DefaultDict,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Match,
-    NamedTuple,
-    Optional,
-    Tuple,
-)
+from typing import Collection, Dict, Iterable, List, Mapping, Match, NamedTuple, Optional, Tuple
 
 from ... import arrays
 from ..checkpoint_files.tensor_info import Infos, Shape
@@ -65,10 +54,12 @@ def parts(names: Iterable[str]) -> Dict[Tuple[str, str], Parts]:
 
 
 def _in_order(matches: List[Match[str]]) -> Parts:
+    # Group 1 is the number of a part. If it is None, group 2 is the start of a range.
     matches = sorted(matches, key=lambda match: int(match.group(1) or match.group(2)))
-    numbers = [match.group(1) and int(match.group(1)) for match in matches]
     names = tuple(match.string for match in matches)
-    return Parts(names, numbers == list(range(len(numbers))), None in numbers)
+    numbers = [None if match.group(1) is None else int(match.group(1)) for match in matches]
+    are_numbered = numbers == list(range(len(numbers)))
+    return Parts(names, are_numbered, have_ranges=None in numbers)
 
 
 def names_of_parts(
@@ -82,7 +73,7 @@ def names_of_parts(
 def mangled_slots(
     tensors: Infos, shapes: Mapping[str, Shape]
 ) -> Dict[Tuple[str, str], StoredTensor]:
-    """Finds the slots with mangled names of variables, for a dict from their names to shapes.
+    """Finds the slots with mangled names. `shapes` maps the variables' names to their shapes.
 
     Returns:
       A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
@@ -95,7 +86,7 @@ def mangled_slots(
 
 def mangled_names(
     tensors: Collection[str], variables: Collection[str]
-) -> DefaultDict[Tuple[str, str], List[str]]:
+) -> Dict[Tuple[str, str], List[str]]:
     """Returns a dict from (variable, slot) to the names that may be mangled names of the slot."""
     names = collections.defaultdict(list)
     for name in sorted(tensors):
@@ -113,7 +104,8 @@ def _match_end(name: str, variable: str) -> Optional[Match[str]]:
     match = _END.match(name[len(variable) + 1 :])
     if not match:
         return None
-    part, cut = f"{variable}/part_{match.group('number')}/", match.group("cut")
+    part = f"{variable}/part_{match.group('number')}/"
+    cut = match.group("cut")
     return match if part.endswith(cut) or cut.endswith(part) else None
 
 
@@ -134,7 +126,8 @@ def scope_of(slot: StoredTensor, variable: str, names: Iterable[str]) -> str:
     # From the start of scope + part + slot, TensorFlow has dropped len(part) characters. The rest
     # is cut + slot, so `cut` is as long as the scope.
     match = _match_end(slot.names[0], variable)
-    part, cut = f"{variable}/part_{match.group('number')}/", match.group("cut")
+    part = f"{variable}/part_{match.group('number')}/"
+    cut = match.group("cut")
     prefixes = {name[: len(cut)] for name in names if len(name) > len(cut)}
     fitting = [each for each in prefixes if each.endswith("/") and (each + part).endswith(cut)]
     return fitting[0] if len(fitting) == 1 else ""

@@ -55,13 +55,14 @@ def _shampoos(ranks: Iterable[int]) -> Iterator[Signature]:
     power. The slot of the power precedes the slot of the matrix.
     """
     for rank in ranks:
-        for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
+        kinds_of_axes = [(MATRIX, DIAGONAL)] * rank
+        for has_powers, *kinds in itertools.product((False, True), *kinds_of_axes):
             slots = [("gbar", ELEMENT)]
             for axis, kind in enumerate(kinds):
-                like = kind % (axis, rank)
-                if powers and kind is MATRIX:
-                    slots.append((f"H_{axis}", like))
-                slots.append((f"Gbar_{axis}", like))
+                form = kind % (axis, rank)
+                if has_powers and kind is MATRIX:
+                    slots.append((f"H_{axis}", form))
+                slots.append((f"Gbar_{axis}", form))
             roles, layouts = zip(*slots)
             yield Signature("Shampoo", "Shampoo", roles, layouts)
 
@@ -76,24 +77,25 @@ _LABELS = {
 
 
 def _of_records() -> Iterator[Signature]:
-    """Yields the signatures of recorded optimizers, those whose slots have their own name first."""
+    """Yields the signatures of recorded optimizers; first those with slots named like the class."""
     found: List[Tuple[str, str, Any]] = []
     for record in map(recorded.load, recorded.catalogue()):
         label = record.optimizer.replace("Optimizer", "")
         for slots in (group.slots for group in record.groups if group.slots):
             roles = tuple(sorted(slots, key=lambda role: slots[role].suffix))
+            layouts = tuple(slots[role].layout for role in roles)
             powers = sum("_power" in name for name in record.shared)
-            kind = roles, tuple(slots[role].layout for role in roles), powers
-            found.append((label, family(slots[roles[0]].suffix), kind))
-    known = set()
+            found.append((label, family(slots[roles[0]].suffix), (roles, layouts, powers)))
+    names, known = set(), set()
     for label, name, kind in sorted(found, key=lambda each: each[0] != each[1]):
         if (name, kind) not in known:
             yield Signature(_LABELS.get(label, label), name, *kind)
-        known.update([name, (name, kind)])
-    for label, name, kind in found:
+        names.add(name)
+        known.add((name, kind))
+    for label, name, (roles, layouts, powers) in found:
         # Users may give an optimizer the name of its class, such as Nadam, whose default is Adam.
-        if label not in known and set(kind[1]) == {ELEMENT} and name not in _BERT.values():
-            yield Signature(label, label, *kind)
+        if label not in names and set(layouts) == {ELEMENT} and name not in _BERT.values():
+            yield Signature(label, label, roles, layouts, powers)
 
 
 def family(suffix: str) -> str:
@@ -103,7 +105,7 @@ def family(suffix: str) -> str:
 
 _SIGNATURES = (
     *_of_records(),
-    # What the default arguments of recorded optimizers do not show.
+    # Records were made with default arguments. With other arguments, there are other slots.
     Signature("centered RMSProp", "RMSProp", ("rms", "mg", "momentum"), (ELEMENT,) * 3),
     Signature("Adafactor", "Adafactor", ("m", "vr", "vc"), (ELEMENT, MATRIX_ROW, MATRIX_COLUMN)),
     Signature("Adafactor", "Adafactor", ("m", "v"), (ELEMENT,) * 2),
@@ -139,13 +141,9 @@ def is_known(suffix: str) -> bool:
     return family(suffix) in _NAMES
 
 
-def layout(variable: _Tensor, slots: Iterable[_Tensor]) -> List[Set[str]]:
-    """Returns a list of sets: the forms of each slot of a variable, such as ELEMENT."""
-    return [_forms(variable, slot) for slot in slots]
-
-
-def _forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
-    whole = variable.shape
+def forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
+    """Returns the forms of a slot of a variable, such as ELEMENT."""
+    whole = variable.shape  # None if unknown
     if is_integer(slot.dtype):
         shapes = CountLayout.shapes(whole)
     else:
@@ -153,7 +151,7 @@ def _forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
         if len(whole or ()) > 1:
             shapes[MATRIX_ROW] = whole[:-1]
             shapes[MATRIX_COLUMN] = whole[:-2] + whole[-1:]
-        lengths = whole or (() if whole is None else (1,))
+        lengths = () if whole is None else whole or (1,)  # a scalar has one axis in Shampoo
         for axis, length in enumerate(lengths):
             shapes[DIAGONAL % (axis, len(lengths))] = (length,)
             shapes[MATRIX % (axis, len(lengths))] = (length, length)
@@ -167,7 +165,7 @@ def recognise(
 
     Args:
       name: the optimizer's name in the names of all these slots.
-      layouts: for each variable, the result of `layout`.
+      layouts: for each variable, a list of the `forms` of each slot.
       powers: the names of the powers of beta in the checkpoint.
 
     Returns:
@@ -224,14 +222,17 @@ def recognise_roles(layouts: Iterable[Mapping[str, Set[str]]], powers: Set[str])
 
 def _fits_roles(signature: Signature, slots: Mapping[str, Set[str]]) -> bool:
     roles = signature.roles
-    return set(slots) == set(roles) and _fits(signature, [slots[role] for role in roles], True)
+    if set(slots) != set(roles):
+        return False
+    return _fits(signature, [slots[role] for role in roles], is_known_name=True)
 
 
 def _fits(signature: Signature, slots: Sequence[Set[str]], is_known_name: bool) -> bool:
     wanted = signature.layout
     if not wanted:
         return True
-    if len(slots) != len(wanted) and not (is_known_name and len(slots) == 2 * len(wanted)):
+    is_of_two = is_known_name and len(slots) == 2 * len(wanted)  # optimizers of one name
+    if len(slots) != len(wanted) and not is_of_two:
         return False
     return all(form in forms for form, forms in zip(wanted * 2, slots))
 

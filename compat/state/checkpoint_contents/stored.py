@@ -18,14 +18,14 @@ import numpy as np
 
 from ... import arrays
 from ...arrays import slices
-from ..checkpoint_files.tensor_info import Infos, Part, Shape, TensorInfo
+from ..checkpoint_files.tensor_info import Infos, Part, Place, Shape, TensorInfo
 
 if TYPE_CHECKING:  # they need TensorFlow, and this module does not
     from ..checkpoint_files.reader import Checkpoint
     from ..checkpoint_files.writer import CheckpointWriter
 
 COPIES, SLICES = "copies", "slices"
-Axis = Union[str, int, None]
+Axis = Union[str, int, None]  # COPIES, SLICES, an axis, or None: see `StoredTensor`
 
 
 class StoredTensor(NamedTuple):
@@ -48,7 +48,7 @@ class StoredTensor(NamedTuple):
 
     @classmethod
     def of(cls, names: Iterable[str], tensors: Infos, axis: Axis = COPIES) -> StoredTensor:
-        """Returns the `StoredTensor` of some names of a dict from names to `TensorInfo`."""
+        """Returns the `StoredTensor` of these names. `tensors`: {name: `TensorInfo`}."""
         return cls(tuple(names), tuple(tensors[name] for name in names), axis)
 
     @property
@@ -58,7 +58,7 @@ class StoredTensor(NamedTuple):
 
     @property
     def shape(self) -> Any:
-        """The shape of the value. If `axis` is None, the shape of each tensor, or None."""
+        """The shape of the value. If `axis` is None: of all tensors, or None if they differ."""
         shapes = [info.shape for info in self.infos]
         if isinstance(self.axis, int):
             return joined_shape(shapes, self.axis)
@@ -68,22 +68,22 @@ class StoredTensor(NamedTuple):
     def parts(self) -> Tuple[Part, ...]:
         """The saved parts of the value, as pairs (shape, offset in the value).
 
-        () if the value is saved whole. In V1 format, one tensor may have parts that are unknown.
+        () if the value is saved whole, and for one tensor in V1 format, whose parts are unknown.
         """
         if self.axis in (COPIES, None) and not self.infos[0].parts:
             return ()
-        return tuple(part for _, part in self._places())
+        return tuple(part for _, part in self._named_parts())
 
     def in_shape(self, shape: Shape) -> Optional[StoredTensor]:
-        """Returns these tensors with the axis along which they form this shape; None if none does.
+        """Returns these tensors with the `axis` that gives them this shape; None if none does.
 
         Tensors of this shape are copies, unless they contain slices.
         """
         shapes = [info.shape for info in self.infos]
-        if set(shapes) == {shape}:
-            return self if self.axis == SLICES else self._replace(axis=COPIES)
-        axis = joined_axis(shapes, shape)
-        return None if axis is None or self.axis == SLICES else self._replace(axis=axis)
+        if self.axis == SLICES:
+            return self if set(shapes) == {shape} else None
+        axis = COPIES if set(shapes) == {shape} else joined_axis(shapes, shape)
+        return None if axis is None else self._replace(axis=axis)
 
     @property
     def numbers(self) -> int:
@@ -99,21 +99,21 @@ class StoredTensor(NamedTuple):
 
     @property
     def _counted(self) -> Tuple[TensorInfo, ...]:
+        """The tensors to count. Of slices, it is one: each repeats the shape of the value."""
         return self.infos[:1] if self.axis == SLICES else self.infos
 
-    def _places(self) -> Iterator[Tuple[str, Part]]:
+    def _named_parts(self) -> Iterator[Tuple[str, Part]]:
         """Yields a pair (name of a tensor, part of the value that it contains) for each part."""
         begin = 0
         for name, info in zip(self.names, self.infos):
-            offset = [0] * len(info.shape)
             if isinstance(self.axis, int):
+                offset = [0] * len(info.shape)
                 offset[self.axis] = begin
                 begin += info.shape[self.axis]
-            parts = [(info.shape, tuple(offset))]
-            if not isinstance(self.axis, int) and info.parts:
-                parts = info.parts
-            for part in parts:
-                yield name, part
+                yield name, (info.shape, tuple(offset))
+            else:
+                for part in info.parts or (arrays.whole(info.shape),):
+                    yield name, part
 
     def verify(self, checkpoint: Checkpoint) -> None:
         """Raises the errors of `read`. Reads the value only if success depends on the value."""
@@ -130,7 +130,7 @@ class StoredTensor(NamedTuple):
           ValueError: copies of the value differ.
         """
         if self.axis == SLICES:
-            pieces = [(part, checkpoint.read(name, part)) for name, part in self._places()]
+            pieces = [(part, checkpoint.read(name, part)) for name, part in self._named_parts()]
             value = np.zeros(self.infos[0].shape, pieces[0][1].dtype)
             for part, piece in pieces:
                 value[slices(*part)] = piece
@@ -142,8 +142,8 @@ class StoredTensor(NamedTuple):
             raise ValueError("the parts have different values, but one value is needed for all")
         return values[0]
 
-    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
-        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each part.
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Place]]]:
+        """Yields (name, array, place), arguments of `CheckpointWriter.add`, for each part.
 
         This is the inverse of `read`. Slices of a tensor remain slices.
         """
@@ -151,17 +151,17 @@ class StoredTensor(NamedTuple):
             for name in self.names:
                 yield name, value, None
             return
-        for name, (shape, offset) in self._places():
-            part = None if isinstance(self.axis, int) else (value.shape, offset)
-            yield name, value[slices(shape, offset)], part
+        for name, (shape, offset) in self._named_parts():
+            place = None if isinstance(self.axis, int) else (value.shape, offset)
+            yield name, value[slices(shape, offset)], place
 
     def copy(self, target: str, checkpoint: Checkpoint, writer: CheckpointWriter) -> None:
         """Copies the tensors to one tensor named `target`, without reading all of them at once."""
-        offsets = {name: offset for name, (_, offset) in self._places()}
-        is_one_of_several = isinstance(self.axis, int) and len(self.names) > 1
+        offsets = {name: offset for name, (_, offset) in self._named_parts()}
+        is_joined = isinstance(self.axis, int) and len(self.names) > 1
         for name in self.names:
-            part = (self.shape, offsets[name]) if is_one_of_several else None
-            writer.copy(target, checkpoint, name, part)
+            place = (self.shape, offsets[name]) if is_joined else None
+            writer.copy(target, checkpoint, name, place)
 
 
 def new_tensor(name: str, dtype: str, shape: Shape, parts: Tuple[Part, ...] = ()) -> StoredTensor:
@@ -182,6 +182,6 @@ def joined_axis(shapes: Sequence[Shape], whole: Optional[Shape] = None) -> Optio
     """Returns the first axis along which parts can be joined (to the shape `whole`), or None."""
     for axis in range(len(shapes[0])):
         joined = joined_shape(shapes, axis)
-        if joined is not None and whole in (None, joined):
+        if joined is not None and (whole is None or joined == whole):
             return axis
     return None
