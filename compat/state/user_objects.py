@@ -56,10 +56,11 @@ def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise
     except BaseException as error:  # also SystemExit: some scripts end with sys.exit()
         frames = traceback.extract_tb(error.__traceback__)
-        others = (__file__, importlib.__file__, "<frozen")
-        frames = [frame for frame in frames if not frame.filename.startswith(others)]
+        not_of_user = (__file__, importlib.__file__, "<frozen")
+        frames = [frame for frame in frames if not frame.filename.startswith(not_of_user)]
         place = ""
         if frames:
             place = f" ({os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno})"
-        text = messages.with_class(error)
-        raise ImportError(f"{name!r} cannot be used: {text}{place}") from error
+        raise ImportError(
+            f"{name!r} cannot be used: {messages.with_class(error)}{place}"
+        ) from error

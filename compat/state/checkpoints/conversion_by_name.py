@@ -72,8 +72,7 @@ class Move(NamedTuple):
             raise CheckpointError(
                 f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
             ) from error
-        new = new_tensor(self.target, self.dtype, self.shape, self.parts)
-        for piece in new.split(value):
+        for piece in new_tensor(self.target, self.dtype, self.shape, self.parts).split(value):
             writer.add(*piece)
 
     @property
@@ -97,9 +96,9 @@ def write(
     overwrite: bool = False,
     advance: Callable[[int], Any] = lambda count: None,
 ) -> None:
-    """Writes the moves from a checkpoint to another, which appears complete, or not at all.
+    """Writes moves from a checkpoint to a new checkpoint, which appears complete, or not at all.
 
-    After each move, `advance`, which shows progress, is called with the number of the move's bytes.
+    After each move, calls `advance`, which shows progress, with the number of the move's bytes.
 
     Raises:
       CheckpointError: the new checkpoint exists already, two tensors would have the same name, or
@@ -121,7 +120,7 @@ def write(
 def report(
     moves: Iterable[Move], notes: Iterable[str] = (), labels: Optional[Mapping[Any, str]] = None
 ) -> Report:
-    """Returns the `Report` of moves, with `labels` in place of names of sources."""
+    """Returns the `Report` of moves. `labels` maps names of sources to names shown to users."""
     transferred = []
     for move in moves:
         names = [(labels or {}).get(source, source) for source in move.sources] or ["(computed)"]
@@ -159,8 +158,9 @@ def to_saver(checkpoint: Checkpoint, name_map: Optional[OldToNew] = None) -> Lis
                 moves.append(_move_counts(slot.item, target))
             else:
                 moves.append(_move(slot.item, target))
-    for item in contents.shared + contents.other + ((contents.step,) if contents.step else ()):
-        moves.append(_move(item, rename(item.name)))
+    for item in (*contents.shared, *contents.other, contents.step):
+        if item is not None:
+            moves.append(_move(item, rename(item.name)))
     rename.check()
     return [move for move in moves if move is not None and move.target is not None]
 
@@ -276,9 +276,11 @@ def to_decay_layout(checkpoint: Checkpoint, layout: str) -> List[Move]:
 def _in_layout(variable: Item, slot: Item, layout: str) -> Move:
     old = CountLayout(slot.shape or (), slot.stored.parts)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
-    parts = (variable if layout == "V1" else slot).stored.parts if old.parts else ()
+    like = variable if layout == "V1" else slot
+    parts = like.stored.parts if old.parts else ()
     new = CountLayout.of(CountLayout.NAMES[layout], variable.shape or (), parts)
     if slot.shape == new.shape:
         return _move(slot, slot.name)
-    note, make = f"counts in layout {layout}", functools.partial(old.converted, to=new)
+    note = f"counts in layout {layout}"
+    make = functools.partial(old.converted, to=new)
     return Move(slot.name, new.shape, slot.dtype, slot.stored, note, make, new.parts)

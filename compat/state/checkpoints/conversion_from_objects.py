@@ -156,8 +156,9 @@ class _OptimizerConversion:
         self._variables = {local_name(name): key for name, key in saved.variables.items()}
         self._optimizer = optimizer
         graph: Any = checkpoint.object_graph
-        of_slots = sorted({full_name for full_name, _ in saved.slots})
-        trained = {new: name for name in of_slots for new in [names[name]] if new is not None}
+        with_slots = sorted({full_name for full_name, _ in saved.slots})
+        trained: Dict[Any, str] = {names[each]: each for each in with_slots}
+        trained.pop(None, None)  # variables that the name map leaves out
         if optimizer is not None:
             infos = {new: checkpoint.tensors[graph.variables[trained[new]]] for new in trained}
             specs = {new: (info.shape, tf.as_dtype(info.dtype)) for new, info in infos.items()}
@@ -171,8 +172,9 @@ class _OptimizerConversion:
         step = self._step_key()
         if step is not None:
             move = copied(checkpoint, step, "global_step")
-            cast = move._replace(dtype="int64", note="cast", make=np.int64)
-            self.moves.append(move if move.dtype == "int64" else cast)
+            if move.dtype != "int64":
+                move = move._replace(dtype="int64", note="cast", make=np.int64)
+            self.moves.append(move)
 
     def _step_key(self) -> Any:
         return next((self._variables[each] for each in STEP_NAMES if each in self._variables), None)
@@ -201,8 +203,7 @@ class _OptimizerConversion:
             # The shape of AdagradDecay's counts depends on their layout, except the first axis.
             axes = 1 if slot_name == CountLayout.SLOT else None
             if info.dtype != tensor.dtype.name or info.shape[:axes] != tensor.shape[:axes]:
-                why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
-                self._leave(label, key, why)
+                self._leave(label, key, f"it is {tensor.dtype.name} {list(tensor.shape)} in v1")
             else:
                 move = copied(self._checkpoint, key, tensor.name)
                 self.moves.append(_in_shape(move, tensor.shape))
@@ -213,8 +214,8 @@ class _OptimizerConversion:
     def _slot_key(self, full_name: str, slot_name: str) -> Optional[str]:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
         rows = neighbours.of_library(neighbours.KERAS).values() if self._is_keras_own else ()
-        in_keras = (row.slots[slot_name][0] for (row,) in rows if slot_name in row.slots)
-        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *in_keras))
+        keras_names = (row.slots[slot_name][0] for (row,) in rows if slot_name in row.slots)
+        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *keras_names))
         return next((key for key in keys if key is not None), None)
 
     def _place_shared(self, v1_shared: Mapping[str, graph_names.Tensor]) -> None:
@@ -254,20 +255,17 @@ class _OptimizerConversion:
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
-        make = functools.partial(beta_powers.power, beta, steps)
-        return _computed(tensor, note, make)
+        return _computed(tensor, note, functools.partial(beta_powers.power, beta, steps))
 
 
 def _computed(tensor: graph_names.Tensor, note: str, make: Callable[..., Any]) -> Move:
-    """Returns the `Move` that computes a tensor of a graph."""
     return Move(tensor.name, tensor.shape, tensor.dtype.name, note=note, make=make)
 
 
 def _in_shape(move: Move, shape: Tuple[int, ...]) -> Move:
-    """Returns the move; if its shape differs, it changes the layout of AdagradDecay's counts."""
+    """Returns the move to a tensor of this shape. Only AdagradDecay's counts are reshaped."""
     if move.shape == shape:
         return move
     note = "counts in the other layout of AdagradDecay"
     old, new = map(CountLayout.whole, (move.shape, shape))
-    make = functools.partial(old.converted, to=new)
-    return move._replace(shape=shape, note=note, make=make)
+    return move._replace(shape=shape, note=note, make=functools.partial(old.converted, to=new))

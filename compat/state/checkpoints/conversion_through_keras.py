@@ -74,11 +74,11 @@ def convert(arguments: Namespace, name_map: Any) -> Report:
 
 
 class _ChosenNameMap:
-    """A name map, guessed if it is `GUESS`.
+    """The user's name map, or a guessed name map if the user passes `GUESS`.
 
     Attributes:
       name_map: the name map to use.
-      advice: a sentence for errors: how to map further names.
+      advice: a sentence for errors, which says how to map further names.
     """
 
     def __init__(
@@ -92,8 +92,7 @@ class _ChosenNameMap:
         self.advice = "Map names with --name-map (a file, or guess)"
         if name_map == GUESS:
             self.name_map, unclear = guess_name_map(v1_checkpoint, model, optimizer)
-            text = f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}"
-            self._notes = (text,)
+            self._notes = (f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}",)
             result = "is not enough" if self.name_map else "finds nothing"
             why = " (several variables could be meant)" if unclear else ""
             self.advice = f"--name-map guess {result}{why}: map names with --name-map FILE.json"
@@ -148,11 +147,10 @@ def _load_v1(
             raise
         # The original message names arguments of `load_v1_checkpoint`; this message names the
         # command's options.
-        transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model}. {guess.advice}, "
             "allow leftovers in the checkpoint with --ignore REGEX, or load what fits "
-            f"({counted(transferred, 'tensor')}) with --partial.",
+            f"({counted(len(mismatch.report.transferred), 'tensor')}) with --partial.",
             guess.noted(mismatch.report),
         ) from mismatch
 
@@ -244,11 +242,11 @@ def _save(
         if fits and not arguments.dry_run:
             os.replace(written, path)
     if not fits:
-        reason = (
+        raise CheckpointMismatch(
             f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
-            "for DST, or pass --partial to write everything else."
+            "for DST, or pass --partial to write everything else.",
+            report,
         )
-        raise CheckpointMismatch(reason, report)
     return report
 
 
@@ -301,7 +299,7 @@ def _restore(
 
 
 def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
-    """Loads a Keras file into the model, without creating the model that the file describes."""
+    """Loads a Keras file into the model. Does not create the model that the file describes."""
     watch = Watch([path])
     try:
         keras_files.check_size(path, model)

@@ -27,6 +27,8 @@ _MEANINGS = (
     ("moving_variance", "moving_var", "running_var"),
 )
 _MEANING_OF = {word: words for words in _MEANINGS for word in words}
+# Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
+_WRAPPER_NAMES = {"ExponentialMovingAverage"}
 
 
 def hints(
@@ -70,18 +72,19 @@ def _by_shape(
 ) -> Tuple[Dict[str, str], bool]:
     """Maps a variable to an item if no other variable and no other item has this shape and dtype.
 
-    Variables and items with a match count, too: the match may be wrong, if the layers of the model
-    have other numbers than those of the graph (dense_1 for dense). The names of items with a match
-    are `claimed`; the `StateTensor` objects without one are `missing`.
+    Other variables and items count even if they match: the match may be wrong, if the numbers of
+    layers differ between model and graph (dense_1 for dense). The names of items with a match are
+    `claimed`. The `StateTensor` objects without a match are `missing`.
 
     Returns:
       The name_map, and whether it lacks a variable although items have its shape and dtype.
     """
-    items, variables = collections.defaultdict(list), collections.Counter()
+    items = collections.defaultdict(list)
     for each in contents.variables:
         items[each.item.shape, each.item.dtype].append(each.item)
-    for tensor in state.tensors:
-        variables[tensor.shape, tensor.dtype] += tensor.kind == VARIABLE
+    variables = collections.Counter(
+        (tensor.shape, tensor.dtype) for tensor in state.tensors if tensor.kind == VARIABLE
+    )
     name_map, unclear = {}, False
     for tensor in missing:
         fitting = items[tensor.shape, tensor.dtype] if tensor.kind == VARIABLE else []
@@ -110,19 +113,16 @@ def _optimizers(contents: Contents, optimizer: KerasOptimizer) -> Iterator[str]:
     leaves = {each.optimizer.get_name() for each in nested if each.is_leaf}
     known = {each.optimizer.get_name() for each in nested}
     names = {name for _, name in saved}
+    makers = {_maker(name) for name in names - _WRAPPER_NAMES}
     if not saved:
         yield "The checkpoint has no slots: was it saved without the optimizer?"
-    elif not leaves <= names or any(_maker(name) not in known for name in names - _WRAPPER_NAMES):
+    elif not leaves <= names or not makers <= known:
         yield (
             "The slots in the checkpoint are from "
             f"{' and '.join(_description(*each) for each in saved)}, but the optimizer passed is "
             f"{_nested(nested[0].optimizer)}. If only the name differs, create the optimizer "
             "with the name in the checkpoint."
         )
-
-
-# Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
-_WRAPPER_NAMES = {"ExponentialMovingAverage"}
 
 
 def _maker(name: str) -> str:

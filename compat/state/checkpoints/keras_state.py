@@ -25,7 +25,6 @@ VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
 _STEP_NAME = "global_step"
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in a graph
 
-
 Rename = Callable[[str], Optional[str]]
 
 
@@ -129,7 +128,8 @@ class KerasState:
 
     def _find_trained(self, model_or_variables: ModelOrVariables) -> List[KerasVariable]:
         """Returns the trainable variables, and frozen ones for which the optimizer has slots."""
-        optimizer, trained = self.optimizer, trainable(model_or_variables)
+        optimizer = self.optimizer
+        trained = trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
         keys_with_slots = optimizer.keys_with_slots()
         if adapter_of(optimizer).is_built_once and optimizer.trained_variables():
@@ -171,14 +171,13 @@ class KerasState:
         for shared_name, (name, shape, dtype) in names.shared.items():
             name = self._renamed(name)
             if name is not None:
-                yield StateTensor(SHARED, shared_name, name, shape, dtype.name, None, shared_name)
+                yield StateTensor(SHARED, shared_name, name, shape, dtype.name, slot=shared_name)
         step = self._renamed(_STEP_NAME)
         if step is not None:
             dtype = tf.as_dtype(self.optimizer._v1.settings.step_dtype)
             # Shampoo casts the global step to float, but checkpoints contain an integer.
-            yield StateTensor(
-                STEP, "iterations", step, (), dtype.name if dtype.is_integer else "int64"
-            )
+            saved_dtype = dtype.name if dtype.is_integer else "int64"
+            yield StateTensor(STEP, "iterations", step, (), saved_dtype)
 
     def _renamed(self, default_name: str) -> Optional[str]:
         self._default_names.add(default_name)
@@ -239,7 +238,7 @@ def is_from_optimizer_v2(optimizer: Any) -> bool:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises a TypeError, which says what to pass instead, if `to_keras` did not make this."""
+    """Raises a TypeError, which says what to pass instead, for optimizers not of `to_keras`."""
     if optimizer is None or graph_names.is_bridged(optimizer):
         return
     name = type(optimizer).__name__
@@ -296,9 +295,10 @@ def renaming(name_map: Optional[NameMap]) -> Tuple[Rename, Rename]:
 
 
 def refuse_unknown_names(name_map: Optional[NameMap], known: Collection[str], names: str) -> None:
-    """Raises a ValueError if a name_map has keys that are not `known`, which are `names`."""
+    """Raises a ValueError if a name_map has unknown keys; `names` describes the `known` keys."""
     is_dict = isinstance(name_map, collections.abc.Mapping)
-    unknown, known = sorted(set(name_map) - known, key=str) if is_dict else [], sorted(known)
+    unknown = sorted(set(name_map) - known, key=str) if is_dict else []
+    known = sorted(known)
     if unknown:
         raise ValueError(
             f"name_map has {quoted(unknown)}, but {names} are {quoted(known)}."
@@ -315,7 +315,7 @@ def batches_a_step(optimizer: Any) -> int:
 
 
 def variables_of(model_or_variables: ModelOrVariables) -> List[Any]:
-    """Returns a list of the given variables; or of those of a model, which must be built."""
+    """Returns a list of the given variables, or of the variables of a built model."""
     if not hasattr(model_or_variables, "weights"):
         try:
             return list(model_or_variables)

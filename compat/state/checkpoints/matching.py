@@ -32,7 +32,7 @@ from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
 from ..checkpoint_files.reader import Checkpoint
-from ..checkpoint_files.tensor_info import Infos, Part, Shape, is_integer
+from ..checkpoint_files.tensor_info import Infos, Place, Shape, is_integer
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 
@@ -89,8 +89,8 @@ class Match(NamedTuple):
             value = counts.converted(value, CountLayout.whole(self.tensor.shape))
         return _cast(value, self.tensor.dtype)
 
-    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
-        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each tensor.
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Place]]]:
+        """Yields (name, array, place), arguments of `CheckpointWriter.add`, for each tensor.
 
         This is the inverse of `read`. Slices of a tensor remain slices.
 
@@ -132,23 +132,25 @@ def match(
 ) -> Tuple[List[Match], List[Misfit]]:
     """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
-    Names that match a pattern in `ignore` are no global step in a scope.
+    A global step in a scope is not searched among names that match a pattern in `ignore`.
 
     Returns:
       A pair: a list of `Match`, and a list of `Misfit`.
     """
-    slots, shared = ([each for each in tensors if each.kind == kind] for kind in (SLOT, SHARED))
+    slots = [tensor for tensor in tensors if tensor.kind == SLOT]
+    shared = [tensor for tensor in tensors if tensor.kind == SHARED]
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     names = _SavedNames(infos, shapes)
     slot_scopes = _scopes(slots, names, prefer=[])
     scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
     others = [name for name in infos if not any(each.match(name) for each in ignore)]
-    results = [
-        _find_step(tensor, scopes.values(), names, others)
-        if tensor.kind == STEP
-        else _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable or ""))
-        for tensor in tensors
-    ]
+    results = []
+    for tensor in tensors:
+        if tensor.kind == STEP:
+            results.append(_find_step(tensor, scopes.values(), names, others))
+        else:
+            shape = shapes.get(tensor.variable or "")
+            results.append(_find(tensor, scopes.get(tensor.kind, [""]), names, shape))
     claims = collections.Counter(name for each in results for name in _claimed_names(each))
     results = [_unless_claimed_twice(each, claims) for each in results]
     matches = [each for each in results if isinstance(each, Match)]
@@ -171,8 +173,8 @@ def _unless_claimed_twice(result: Result, claims: Counter[str]) -> Result:
 class _SavedNames:
     """The names in a checkpoint, whose tensors are `infos`.
 
-    `shapes` are those of the Keras side's variables, by name. `bare_names` are the names without
-    the numbers or ranges of parts; it lacks mangled names.
+    `shapes` is a dict from the names of the Keras side's variables to shapes. `bare_names` has all
+    but the mangled names, without the numbers or ranges of parts.
     """
 
     def __init__(self, infos: Infos, shapes: Mapping[str, Shape]) -> None:
@@ -190,7 +192,7 @@ class _SavedNames:
         return scope + variable in self.infos or f"{scope}{variable}/part_0" in self.infos
 
     def stored(self, tensor: StateTensor, scope: str) -> Optional[StoredTensor]:
-        """Returns the `StoredTensor` of a `StateTensor`, with `axis` None if in parts; or None."""
+        """Returns the `StoredTensor` of a `StateTensor`, or None. In parts, its `axis` is None."""
         name, variable = scope + tensor.name, tensor.variable
         if name in self.infos:
             return StoredTensor.of([name], self.infos)
@@ -200,13 +202,13 @@ class _SavedNames:
         if (variable, rest[1:]) in self._mangled:
             return self._mangled[variable, rest[1:]]
         names = partitions.names_of_parts(self._parts, scope + variable, rest)
-        return StoredTensor.of(names, self.infos, None) if names else None
+        return StoredTensor.of(names, self.infos, axis=None) if names else None
 
 
 def _scopes(tensors: Iterable[StateTensor], names: _SavedNames, prefer: List[str]) -> List[str]:
     """Returns a list of the possible scopes before the tensors' names, usually only one.
 
-    If several scopes fit equally well, those to `prefer` are chosen.
+    If several scopes fit equally well, the first of them in `prefer` is chosen.
     """
     variables = {tensor.name: tensor.variable for tensor in tensors}
     counts = collections.Counter()
@@ -230,13 +232,15 @@ def _scopes(tensors: Iterable[StateTensor], names: _SavedNames, prefer: List[str
 def _find_step(
     step: StateTensor, scopes: Iterable[List[str]], names: _SavedNames, others: Iterable[str]
 ) -> Result:
-    """Returns the `Match` of the global step, or a `Misfit`; another network may have a step, too.
+    """Returns the `Match` of the global step, or a `Misfit`.
 
-    A step in a scope, one of the `others`, must be in that of the slots or shared variables.
+    Another network may have a step, too. Therefore a step in a scope, among the names `others`,
+    must be in the only scope of the slots or of the shared variables.
     """
     steps = sorted(name for name in others if name.endswith("/" + step.name))
-    own = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
-    result = _find(step, [""] if step.name in names.infos else own[:1] or [""], names, None)
+    with_step = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
+    has_no_scope = step.name in names.infos or not with_step
+    result = _find(step, [""] if has_no_scope else with_step[:1], names, variable_shape=None)
     if isinstance(result, Match) or result.names or not steps:
         return result
     why = f"{result.why}; if it is any of {quoted(steps)}, choose it with name_map"
@@ -255,7 +259,8 @@ def _find(
     (scope,) = scopes
     if names.has_variable(scope, tensor.variable):
         scope = ""
-    name, stored = scope + tensor.name, names.stored(tensor, scope)
+    name = scope + tensor.name
+    stored = names.stored(tensor, scope)
     if stored is None:
         return Misfit(tensor, f"no tensor {name!r}")
     dtypes = {info.dtype for info in stored.infos} | {tensor.dtype}
@@ -273,7 +278,7 @@ def _find(
 
 
 def _cast(value: np.ndarray, dtype: str) -> np.ndarray:
-    """Casts integers to another integer dtype. Other values already have the right dtype.
+    """Casts integers to another integer dtype. Other values have the right dtype already.
 
     Raises:
       ValueError: an integer is too large for the dtype.

@@ -49,9 +49,10 @@ def read(path: str) -> Any:
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         text = str(error) or type(error).__name__
         raise ValueError(f"The name map {path!r} cannot be read: {text}") from error
-    if not isinstance(pairs, tuple) or not all(
+    is_map = isinstance(pairs, tuple) and all(
         isinstance(old, str) and (new is None or isinstance(new, str)) for old, new in pairs
-    ):
+    )
+    if not is_map:
         raise ValueError(
             f"The name map {path!r} must be one object, {{old name: new name or null}}."
         )
@@ -79,7 +80,7 @@ def _parse(text: str) -> Any:
             if not isinstance(node, ast.Dict):
                 raise error
             return tuple(
-                # A key is None before `**`, for which literal_eval raises a ValueError.
+                # The key of `**x` is None, for which literal_eval raises a ValueError.
                 (ast.literal_eval(old), ast.literal_eval(new))  # pyright: ignore[reportArgumentType]
                 for old, new in zip(node.keys, node.values)
             )

@@ -19,7 +19,7 @@ from .optimizer_v2_state import OptimizerV2State, optimizer_v2_of
 from .report import CheckpointMismatch, Leftover, Report, leftover, transfer
 
 _NOT_LOADED = "Hyperparameters, such as the learning rate, are not loaded."
-_OF_LOSS_SCALE = "current_loss_scale", "good_steps"  # belong to a LossScaleOptimizer
+_OF_LOSS_SCALE = "current_loss_scale", "good_steps"  # variables of a LossScaleOptimizer
 
 
 def load_optimizer_v2(
@@ -68,20 +68,20 @@ def load_optimizer_v2(
     path = as_text(path, order="load_optimizer_v2(path, model_or_variables, optimizer)")
     optimizer_v2_of(optimizer)
     saved = saved_state(path)
-    own = OptimizerV2State(model_or_variables, optimizer, name_map, saved.names)
-    report = _compared(own, saved)
+    state = OptimizerV2State(model_or_variables, optimizer, name_map, saved.names)
+    report = _compared(state, saved)
     if not report.complete:
         raise CheckpointMismatch(
-            f"{saved.path!r} does not fit the model and its {own.title}, so nothing was loaded. "
+            f"{saved.path!r} does not fit the model and its {state.title}, so nothing was loaded. "
             "Map names of variables with name_map.",
             report,
         )
-    pairs = [pair for pair in own.tensors if pair in saved.keys]
+    pairs = [pair for pair in state.tensors if pair in saved.keys]
     for pair, value in zip(pairs, saved.read([saved.keys[pair] for pair in pairs])):
-        own.assign(pair, value)
-    without_slots = own.without_slots(saved.keys)
+        state.assign(pair, value)
+    without_slots = state.without_slots(saved.keys)
     if without_slots:
-        own.start_slots(without_slots)
+        state.start_slots(without_slots)
     reset_derived_state(optimizer)
     return report
 
@@ -124,43 +124,45 @@ def save_optimizer_v2(
     path = as_text(path, order="save_optimizer_v2(path, model_or_variables, optimizer)")
     optimizer_v2_of(optimizer)
     special_files.refuse_existing(path, overwrite, "overwrite=True")
-    own = OptimizerV2State(model_or_variables, optimizer)
-    copies, made = own.copied_to_keras_2()
+    state = OptimizerV2State(model_or_variables, optimizer)
+    copies, made = state.copied_to_keras_2()
     objects = tf.train.Checkpoint(variables=copies, optimizer=made)
     object_checkpoint.save(objects, path, overwrite)
     written = [
-        transfer(own.label(pair), "/".join(filter(None, pair)), each)
-        for pair, each in own.tensors.items()
+        transfer(state.label(pair), "/".join(filter(None, pair)), each)
+        for pair, each in state.tensors.items()
     ]
-    batches = own.batches_without_update()
+    batches = state.batches_without_update()
     lost = f"Not written: gradients that Keras 3 has accumulated, number of batches: {batches}."
-    return Report(tuple(written), (), (), (lost,) if batches else ())
+    notes = (lost,) if batches else ()
+    return Report(tuple(written), left_in_checkpoint=(), left_in_model=(), notes=notes)
 
 
-def _compared(own: OptimizerV2State, saved: SavedByKeras2) -> Report:
+def _compared(state: OptimizerV2State, saved: SavedByKeras2) -> Report:
     """Returns the `Report` of an `OptimizerV2State` and the `SavedByKeras2` to load into it."""
     transferred, missing, unused, notes = [], [], [], [_NOT_LOADED]
-    without_slots = own.without_slots(saved.keys)
-    notes += [f"The file has no slots of {own.label((n, ''))}." for n in sorted(without_slots)]
-    for pair, variable in own.tensors.items():
+    without_slots = state.without_slots(saved.keys)
+    notes += [f"The file has no slots of {state.label((n, ''))}." for n in sorted(without_slots)]
+    for pair, variable in state.tensors.items():
         if pair[1] and pair[0] in without_slots:
             continue
-        label, why = own.label(pair), _misfit(saved, pair, variable)
+        label = state.label(pair)
+        why = _misfit(saved, pair, variable)
         if why:
             missing.append(leftover(label, variable, why))
         else:
             transferred.append(transfer(saved.keys[pair], label, variable))
     for pair, key in saved.keys.items():
-        (name, slot), info = pair, saved.infos[key]
-        if pair in own.tensors:
+        name, slot = pair
+        if pair in state.tensors:
             continue
         if not slot:
             notes.append(f"The model has no variable for {name} in the file.")
-        elif name or slot not in (*own.hyperparameters, *_OF_LOSS_SCALE):
+        elif name or slot not in (*state.hyperparameters, *_OF_LOSS_SCALE):
             why = "the model and its OptimizerV2 have no such variable"
-            unused.append(leftover(own.label(pair), info, why))
-    unused += _of_another_class(own.inner, saved)
-    notes += _guess(own, saved)
+            unused.append(leftover(state.label(pair), saved.infos[key], why))
+    unused += _of_another_class(state.inner, saved)
+    notes += _guess(state, saved)
     return Report(tuple(transferred), tuple(unused), tuple(missing), tuple(notes))
 
 
@@ -188,13 +190,13 @@ def _of_another_class(inner: Any, saved: SavedByKeras2) -> Iterator[Leftover]:
         yield Leftover(f"state of {saved.optimizer}", None, None, why)
 
 
-def _guess(own: OptimizerV2State, saved: SavedByKeras2) -> List[str]:
+def _guess(state: OptimizerV2State, saved: SavedByKeras2) -> List[str]:
     """Returns a list with a note that suggests a name_map, if there are names to map."""
     infos = {name: saved.infos[saved.keys[name, ""]] for name in saved.names}
-    wanted = [name for name, slot in own.tensors if not slot and name not in infos]
-    given = [name for name in infos if (name, "") not in own.tensors]
-    shapes = [tuple(own.tensors[name, ""].shape) for name in wanted]
+    wanted = [name for name, slot in state.tensors if not slot and name not in infos]
+    given = [name for name in infos if (name, "") not in state.tensors]
+    shapes = [tuple(state.tensors[name, ""].shape) for name in wanted]
     if not wanted or shapes != [infos[name].shape for name in given]:
         return []
-    guess = name_maps.as_text({own.label((a, "")): b for a, b in zip(wanted, given)})
+    guess = name_maps.as_text({state.label((n, "")): old for n, old in zip(wanted, given)})
     return [f"A guess by order and shapes: name_map={guess}"]

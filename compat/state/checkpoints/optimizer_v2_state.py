@@ -32,7 +32,7 @@ class OptimizerV2State:
     Attributes:
       tensors: a dict from pairs, as in `SavedByKeras2.keys`, to tf.Variables.
       inner: the OptimizerV2.
-      hyperparameters: the names of its hyperparameters, and of those of optimizers that it wraps.
+      hyperparameters: names, also of the hyperparameters of optimizers that the OptimizerV2 wraps.
       title: the class and the name of the OptimizerV2.
 
     Raises:
@@ -66,8 +66,8 @@ class OptimizerV2State:
                 f"model_or_variables, or that name_map leaves out: {quoted(foreign)}."
             )
         self._trained = {names[id(each)]: each for each in trained}
-        own = _of_optimizer(self.inner, self._trained)
-        self.tensors = {**{(name, ""): each for name, each in variables.items()}, **own}
+        self.tensors = {(name, ""): each for name, each in variables.items()}
+        self.tensors.update(_of_optimizer(self.inner, self._trained))
 
     def label(self, pair: Pair) -> str:
         """Returns the name of a variable or slot that is shown to users."""
@@ -82,16 +82,17 @@ class OptimizerV2State:
 
     def assign(self, pair: Pair, value: np.ndarray) -> None:
         """Assigns a value of Keras 2 to one of the `tensors`."""
-        value = value * batches_a_step(self._optimizer) if pair == _STEP else value
+        if pair == _STEP:
+            value = value * batches_a_step(self._optimizer)
         self.tensors[pair].assign(value)
 
     def without_slots(self, saved: Iterable[Pair]) -> Set[str]:
-        """Returns the trained variables of which no slots are in a file with these pairs."""
-        names = {name for name, slot in saved if slot and name}
-        return set(self._trained) - names if names else set()
+        """Returns the trained variables without slots in a file; none if it has no slots at all."""
+        with_slots = {name for name, slot in saved if slot and name}
+        return set(self._trained) - with_slots if with_slots else set()
 
     def start_slots(self, names: Collection[str]) -> None:
-        """Assigns the values to slots that Keras 2 gives them when a first gradient arrives."""
+        """Assigns initial values to slots, as Keras 2 does when a first gradient arrives."""
         _, variables, _ = self._new_in_keras_2()
         for (name, slot), variable in variables.items():
             if name in names:
@@ -109,24 +110,25 @@ class OptimizerV2State:
         return int(self.tensors[_STEP]) % batches_a_step(self._optimizer)
 
     def _new_in_keras_2(self) -> Tuple[Dict[str, tf.Variable], Dict[Pair, tf.Variable], Any]:
-        """Copies the variables.
+        """Copies the variables, and creates an OptimizerV2 that trains the copies.
 
         Returns:
-          A dict of the copies by name, the variables by pairs of a new OptimizerV2 that trains the
-          copies, and this OptimizerV2.
+          A triple: a dict from names to the copies, a dict from pairs to the variables of the new
+          OptimizerV2, and the new OptimizerV2.
         """
         copies = {
             name: tf.Variable(self.value((name, "")), name=name)
             for name, slot in self.tensors
             if not slot
         }
-        made, trained = self._optimizer.new_optimizer_v2(), {n: copies[n] for n in self._trained}
+        made = self._optimizer.new_optimizer_v2()
+        trained = {name: copies[name] for name in self._trained}
         versions.create_optimizer_weights(made, list(trained.values()))
         return copies, _of_optimizer(made, trained), made
 
 
 def optimizer_v2_of(optimizer: Any) -> Any:
-    """Returns the OptimizerV2 in an optimizer that `to_keras` made from it for Keras 3."""
+    """Returns the OptimizerV2 from which `to_keras` made a Keras 3 optimizer."""
     if keras_state.is_from_optimizer_v2(optimizer):
         return optimizer._inner
     if keras_state.is_from_optimizer_v2(getattr(optimizer, "inner_optimizer", None)):
@@ -142,9 +144,9 @@ def optimizer_v2_of(optimizer: Any) -> Any:
 
 
 def _of_optimizer(optimizer: Any, trained: Mapping[str, tf.Variable]) -> Dict[Pair, tf.Variable]:
-    """Returns the variables of an OptimizerV2 and of those that it wraps, but hyperparameters.
+    """Returns a dict from pairs to the variables of an OptimizerV2 and of optimizers in it.
 
-    They are in a dict from pairs; `trained` is a dict from names to the tf.Variables it trains.
+    Hyperparameters are left out. `trained` is a dict from names to the trained tf.Variables.
 
     Raises:
       TypeError: slots of the optimizer and of one that it wraps have the same name.

@@ -2,8 +2,8 @@
 
 A slot's name is the variable's name, "/" and the suffix that the record has. All other tensors are
 variables, except shared variables and the global step. Slots, shared variables and the step may be
-in one scope. If there are slots of other optimizers, the name map chooses: slots of one optimizer
-with the shared variables of another would train wrongly, unnoticed. Nothing here needs TensorFlow.
+in one scope. If there are slots of other optimizers, the name map must choose, because slots of one
+optimizer with shared variables of another would train wrongly. Nothing here needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..checkpoint_contents import partitions
 from ..checkpoint_contents.stored import StoredTensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.plain_reader import PlainCheckpoint
-from ..checkpoint_files.tensor_info import Part, Shape
+from ..checkpoint_files.tensor_info import Place, Shape
 from .name_maps import OldToNew
 
 STEP = state_files.GLOBAL_STEP
@@ -37,13 +37,13 @@ class StateArray(NamedTuple):
     """An array of the state.
 
     Attributes:
-      key: its name in a state file.
-      dtype: the name of its dtype.
-      shape: its shape in a state file.
+      key: the array's name in a state file.
+      dtype: the name of the dtype.
+      shape: the shape in a state file.
       stored: the `StoredTensor` of the checkpoint. Its shape differs from `shape` if the checkpoint
         has AdagradDecay's counts in the other layout.
-      counts: the layout of AdagradDecay's counts in the checkpoint, if it is not that of the state
-        file; else None.
+      counts: the layout of AdagradDecay's counts in the checkpoint; None if the state file has the
+        same layout.
     """
 
     key: str
@@ -74,7 +74,7 @@ class StateArray(NamedTuple):
         except ValueError as error:
             raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
 
-    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Part]]]:
+    def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Place]]]:
         """Yields arguments of `CheckpointWriter.add` for each tensor; the inverse of `read`."""
         if self.counts is not None:
             value = CountLayout.whole(self.shape).converted(value, self.counts)
@@ -102,13 +102,9 @@ class Plan(NamedTuple):
 def plan(checkpoint: PlainCheckpoint, record: Record, name_map: Optional[OldToNew] = None) -> Plan:
     """Returns the `Plan` of the state of a rule, a `Record`, in a `PlainCheckpoint`.
 
-    Args:
-      checkpoint: the checkpoint.
-      record: the rule.
-      name_map: a dict from names of variables to their names in the state file; None as a name
-        leaves a variable out, with its slots. It may also name the global step and shared
-        variables. If slots of other optimizers remain, only the variables that it names are part of
-        the state.
+    `name_map` is a dict from names of variables to their names in the state file. A variable that
+    is mapped to None is left out, with its slots. The dict may also have the global step and shared
+    variables. If slots of other optimizers remain, the state has only the variables in the dict.
 
     Raises:
       CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
@@ -122,14 +118,14 @@ class _Planner:
         self._path, self._tensors = checkpoint.path, checkpoint.tensors
         self._record = record
         self._map = name_map
-        self._ends = collections.defaultdict(list)  # from the ends of names to the names
+        self._ends = collections.defaultdict(list)  # {end after a "/": names with this end}
         for name in self._tensors:
             for slash in re.finditer("/", name):
                 self._ends[name[slash.end() :]].append(name)
         self._parts = partitions.parts(self._tensors)
         self._mangled = partitions.mangled_names(self._tensors, self._tensors)
-        self._new = {new: name for name, new in name_map.items()}
-        self._scopes = collections.defaultdict(set)  # of the slots, by the variables' names
+        self._old_names = {new: name for name, new in name_map.items()}
+        self._scopes = collections.defaultdict(set)  # {variable: scopes of its slots}
         self._has_several_optimizers = False
         self._sources = {name: self._source(name) for name in record.shared}
         self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
@@ -145,18 +141,19 @@ class _Planner:
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
         step = self._step()
-        taken = {tensor for its in slots.values() for each in its for tensor in each.stored.names}
+        taken = {tensor for each in slots.values() for tensor in _tensors_of(each)}
         variables = [name for name in others if name not in taken and name != step]
         new_names = self._new_names(variables, slots, step)
         trained, untrained, left_out = [], [], []
         for name, new_name in new_names.items():
             info = self._tensors[name]
             if new_name is None or not info.is_readable:
-                left_out += [name, *(n for each in slots[name] for n in each.stored.names)]
+                left_out += [name, *_tensors_of(slots[name])]
                 continue
             group = state_files.group_of(self._record, new_name, info.dtype, info.shape)
             is_trained = group is not None and len(slots[name]) == len(group.slots)
-            (trained if is_trained else untrained).append(new_name)
+            names = trained if is_trained else untrained
+            names.append(new_name)
             found.append(self._array(state_files.VARIABLE + new_name, name))
             found += slots[name]
         if not trained:
@@ -164,26 +161,29 @@ class _Planner:
         return Plan(tuple(found), step, tuple(trained), tuple(untrained), tuple(left_out))
 
     def _source(self, name: str) -> str:
-        """Returns the tensor of a scalar: the map's, that without a scope, or that of one scope."""
-        found = [each for each in self._ends[name] if each not in self._map]
-        is_here = name in self._tensors and name not in self._map
-        return self._new.get(name) or (found[0] if len(found) == 1 and not is_here else name)
+        """Returns the tensor of a scalar: from the map, without a scope, or in the only scope."""
+        if self._old_names.get(name):
+            return self._old_names[name]
+        in_scopes = [each for each in self._ends[name] if each not in self._map]
+        has_no_scope = name in self._tensors and name not in self._map
+        return in_scopes[0] if len(in_scopes) == 1 and not has_no_scope else name
 
     def _step(self) -> Optional[str]:
-        """Returns the tensor of the global step, in the scope of the optimizer, if at all; or None.
+        """Returns the tensor of the global step, without a scope or in the optimizer's; or None.
 
-        A step in another scope may be that of another network.
+        A step in another scope may be the step of another network.
         """
-        source, found = self._source(STEP), [e for e in self._ends[STEP] if e not in self._map]
+        source = self._source(STEP)
+        found = [each for each in self._ends[STEP] if each not in self._map]
         if source not in self._tensors and len(found) > 1:
             self._refuse(
                 f"there are {quoted(found)}: with the name map, map one to {STEP!r}, or all to null"
             )
         scopes = {tensor[: -len(name)] for name, tensor in self._sources.items()}
         scopes.update(*self._scopes.values())
-        is_chosen = STEP in self._new or source[: -len(STEP)] in {"", *scopes}
+        is_chosen = STEP in self._old_names or source[: -len(STEP)] in {"", *scopes}
         step = source if is_chosen and source in self._tensors else None
-        if STEP not in self._new and step in self._map:  # the map leaves it out
+        if STEP not in self._old_names and step in self._map:  # the map leaves it out
             step = None
         if step is not None and self._tensors[step].shape:
             self._refuse(f"{step!r} is no scalar")
@@ -192,7 +192,8 @@ class _Planner:
         return step
 
     def _shared(self, name: str) -> StateArray:
-        dtype, source = self._record.shared[name].dtype, self._sources[name]
+        dtype = self._record.shared[name].dtype
+        source = self._sources[name]
         info = self._tensors.get(source)
         if info is None or (info.dtype, info.shape) != (dtype, ()):
             self._is_of_another_rule(
@@ -223,11 +224,12 @@ class _Planner:
         """Returns the arrays of a variable's slots; [] if it has none.
 
         Raises:
-          CheckpointError: it has only some, or they do not fit the variable.
+          CheckpointError: some slots are missing, or the slots do not fit the variable.
         """
-        new_name, info = self._map.get(name, name), self._tensors[name]
+        new_name = self._map.get(name, name)
         if new_name is None:
             return []
+        info = self._tensors[name]
         try:
             group = self._record.group_of(new_name, info.shape)
         except state_files.RecordError:
@@ -253,12 +255,12 @@ class _Planner:
         for each in self._ends[name]:
             words = each[: -len(name)].split("/")
             longer = ("/".join(words[start:]) + variable for start in range(len(words) - 1))
-            if self._tensors.keys().isdisjoint(longer):  # else it is a slot of another variable
+            if self._tensors.keys().isdisjoint(longer):  # otherwise a slot of another variable
                 found.append(each)
         return found
 
     def _stored(self, name: str, slot: Slot) -> Optional[StoredTensor]:
-        """Returns the tensor of a slot, or those of each part; None if there are none."""
+        """Returns the tensor of a slot, or the tensors of its parts; None if there are none."""
         found = self._with_scopes(name, slot.suffix)
         self._scopes[name].update(each[: -len(f"{name}/{slot.suffix}")] for each in found)
         if len(found) > 1:
@@ -275,18 +277,20 @@ class _Planner:
 
     def _slot_array(self, key: str, name: str, slot: Slot, stored: StoredTensor) -> StateArray:
         """Returns the array of a slot, after checks that its tensors fit the variable."""
-        variable, is_counts = self._tensors[name], slot.layout in CountLayout.KINDS
+        variable = self._tensors[name]
+        is_counts = slot.layout in CountLayout.KINDS
         shape = stored_shape(slot.layout, variable.shape)
+        joined = stored.in_shape(shape) if len(stored.names) > 1 else stored
         if len(stored.names) > 1:
             parts = [
                 (stored_shape(slot.layout, size), stored_shape(slot.layout, offset))
                 for size, offset in sorted(variable.parts, key=lambda part: part[1])
             ]
-            shapes, joined = [{each} for each, _ in parts], stored.in_shape(shape)
+            shapes = [{part_shape} for part_shape, _ in parts]
         else:
             parts = stored.infos[0].parts or (arrays.whole(stored.shape),)
             allowed = CountLayout.shapes(variable.shape).values() if is_counts else [shape]
-            shapes, joined = [set(allowed)], stored
+            shapes = [set(allowed)]
         for tensor, info, allowed in zip(stored.names, stored.infos, shapes):
             if info.dtype != slot.dtype or info.shape not in allowed or joined is None:
                 self._is_of_another_rule(
@@ -310,11 +314,13 @@ class _Planner:
         unknown = sorted(set(self._map) - {*variables, *self._sources.values(), step})
         if unknown:
             self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
-        new_names, undecided = {name: self._map.get(name, name) for name in variables}, []
+        new_names = {name: self._map.get(name, name) for name in variables}
+        undecided = []
         for name in variables:
             owner = None if name in self._map or slots[name] else self._owner(name, new_names)
             if owner is not None:
-                undecided += [name] if new_names[owner] is not None else []
+                if new_names[owner] is not None:
+                    undecided.append(name)
                 new_names[name] = None
         named = {name for name in variables if self._map.get(name) is not None}
         unnamed = [name for name in variables if slots[name] and name not in self._map]
@@ -354,3 +360,7 @@ class _Planner:
                 words = name[: -len(suffix) - 1].split("/")
                 candidates += ["/".join(words[start:]) for start in range(1, len(words))]
         return next((each for each in candidates if each in variables), None)
+
+
+def _tensors_of(slots: List[StateArray]) -> List[str]:
+    return [name for each in slots for name in each.stored.names]

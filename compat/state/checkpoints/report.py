@@ -51,8 +51,8 @@ class Leftover(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        what = "" if self.dtype is None else f" ({_what(self.shape, self.dtype)})"
-        return f"{self.name}{what}: {self.why}"
+        spec = "" if self.dtype is None else f" ({_described(self.shape, self.dtype)})"
+        return f"{self.name}{spec}: {self.why}"
 
 
 def leftover(name: str, tensor: Any, why: str) -> Leftover:
@@ -103,8 +103,8 @@ class Report(NamedTuple):
         width = max((len(each.source) for each in self.transferred), default=0)
         for each in self.transferred:
             note = "; " + each.note if each.note else ""
-            what = _what(each.shape, each.dtype)
-            lines.append(f"  {each.source.ljust(width)} -> {each.target} ({what}{note})")
+            spec = _described(each.shape, each.dtype)
+            lines.append(f"  {each.source.ljust(width)} -> {each.target} ({spec}{note})")
         return "\n".join(lines + self.leftovers())
 
     def leftovers(self) -> List[str]:
@@ -125,7 +125,7 @@ class Report(NamedTuple):
 class CheckpointMismatch(ValueError):
     """A checkpoint does not fit the model. Nothing has been loaded or written.
 
-    The message has the notes, such as a guess, and the first leftovers; `report` has all.
+    The message has the notes, such as a guess, and the first leftovers. `report` has all leftovers.
 
     Example::
 
@@ -151,5 +151,5 @@ def _first_few(lines: Iterable[str]) -> List[str]:
     return first_few(lines, "  … and {} more, see the error's report".format)
 
 
-def _what(shape: Any, dtype: DType) -> str:
+def _described(shape: Any, dtype: DType) -> str:
     return f"{dtype.name} {list(shape)}"

@@ -63,7 +63,7 @@ def import_state(
 
     Raises:
       CheckpointError, RecordError: a file is damaged, the checkpoint belongs to another rule, or
-        they do not have the same variables. Nothing has been written.
+        the checkpoint and the state file have other variables. Nothing has been written.
     """
     from ..checkpoint_files.reader import open_checkpoint
     from ..checkpoint_files.writer import CheckpointWriter
@@ -81,7 +81,8 @@ def import_state(
             raise RecordError(
                 f"the global step is {dtype} in the checkpoint, which cannot be {state.global_step}"
             )
-    copied = [name for each in plan.arrays if each.key in kept for name in each.stored.names]
+    kept_arrays = [each for each in plan.arrays if each.key in kept]
+    copied = [name for each in kept_arrays for name in each.stored.names]
     copied += plan.left_out
     old = open_checkpoint(checkpoint.path)
     with CheckpointWriter(destination, overwrite) as writer:

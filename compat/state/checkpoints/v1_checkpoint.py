@@ -83,13 +83,13 @@ def load_v1_checkpoint(
     state = KerasState(model_or_variables, optimizer, name_map)
     matches, misfits = matching.match(state.tensors, checkpoint.tensors, patterns)
     report = Report(
-        tuple(
+        transferred=tuple(
             transfer(first_and_last(each.stored.names), each.tensor.label, each.tensor, each.note)
             for each in matches
         ),
-        tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, patterns)),
-        _leftovers(_relevant_misfits(misfits, state)),
-        (*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
+        left_in_checkpoint=_leftovers_in_checkpoint(checkpoint.tensors, matches, patterns),
+        left_in_model=_leftovers(_relevant_misfits(misfits, state)),
+        notes=(*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
     )
     if strict and not report.complete:
         raise CheckpointMismatch(
@@ -122,11 +122,11 @@ def guess_name_map(
     """Guesses the name_map that the error of `load_v1_checkpoint` suggests.
 
     Returns:
-      A dict, which is empty if all names fit, or if nothing can be guessed; and whether it lacks
-      variables that could be mapped in several ways.
+      A pair: a dict, which is empty if all names fit, or if nothing can be guessed; and whether the
+      dict lacks variables that could be mapped in several ways.
     """
     checkpoint = _open_name_based(path)
-    state = KerasState(model_or_variables, optimizer, None)
+    state = KerasState(model_or_variables, optimizer)
     return hints.guess(checkpoint, state, *matching.match(state.tensors, checkpoint.tensors))
 
 
@@ -172,22 +172,20 @@ def save_v1_checkpoint(
         as_text(like, "like")
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
-    matches, misfits, copied_names = list(map(matching.as_named, state.tensors)), [], ()
-    if original is not None:
+    if original is None:
+        matches = [matching.as_named(tensor) for tensor in state.tensors]
+        misfits, copied_names = [], []
+    else:
         matches, misfits = matching.match(state.tensors, original.tensors)
         copied_names = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
-    report = Report(
-        tuple(
-            transfer(each.tensor.label, first_and_last(each.stored.names), each.stored, each.note)
-            for each in matches
-        )
-        + tuple(
-            transfer(original.path, each, original.tensors[each], "copied") for each in copied_names
-        ),
-        (),
-        _leftovers(misfits),
-    )
+    written = [
+        transfer(each.tensor.label, first_and_last(each.stored.names), each.stored, each.note)
+        for each in matches
+    ]
+    for name in copied_names:
+        written.append(transfer(original.path, name, original.tensors[name], "copied"))
+    report = Report(tuple(written), left_in_checkpoint=(), left_in_model=_leftovers(misfits))
     if missing:
         raise CheckpointMismatch(
             f"The checkpoint {original.path!r}, passed as like, lacks some tensors of the model "
@@ -268,13 +266,12 @@ def _unclaimed(tensors: Iterable[str], matches: Iterable[Match]) -> List[str]:
 
 def _leftovers_in_checkpoint(
     tensors: Infos, matches: Iterable[Match], ignore: Sequence[Pattern[str]]
-) -> List[Leftover]:
+) -> Tuple[Leftover, ...]:
     """Returns a `Leftover` for each tensor that is in none of the matches and is not ignored."""
     names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]
     tables = deeprec_embeddings.embedding_variables(names)
-    pieces = {name for its_pieces in tables.values() for name in its_pieces}
-    others = (
-        leftover(each, tensors[each], _NO_COUNTERPART) for each in names if each not in pieces
-    )
-    return [*(Leftover(table, None, None, deeprec_embeddings.WHY) for table in tables), *others]
+    pieces = {name for names_of_table in tables.values() for name in names_of_table}
+    left = [Leftover(table, None, None, deeprec_embeddings.WHY) for table in tables]
+    left += [leftover(each, tensors[each], _NO_COUNTERPART) for each in names if each not in pieces]
+    return tuple(left)
