@@ -28,7 +28,7 @@ def largest_difference(one: Any, other: Any) -> float:
 
 
 def _equal(one: Any, other: Any) -> Any:
-    return (one == other) | ((one != one) & (other != other))
+    return (one == other) | ((one != one) & (other != other))  # only NaN differs from itself
 
 
 def count(shape: Sequence[Any]) -> int:
@@ -37,7 +37,7 @@ def count(shape: Sequence[Any]) -> int:
 
 
 def whole(shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Returns the pair (shape, offset) of the part that is a whole array."""
+    """Returns the pair (shape, offset) of the part that contains a whole array."""
     return tuple(shape), (0,) * len(shape)
 
 

@@ -2,9 +2,9 @@
 
     python -m legacy_opt.compat.check_devices
 
-Each optimizer trains for three steps, with a dense and a sparse gradient; the latter has an id
+Each optimizer trains for three steps, with a dense gradient and a sparse gradient that has an id
 twice. NumPy computes the same from a recorded rule. ShampooOptimizer and float16 have no records:
-there, TensorFlow on the first CPU is the reference. Bad verdicts make the exit code 1.
+their reference is TensorFlow on the first CPU. Bad verdicts make the exit code 1.
 
 Differences are in ulps, the distance of neighbouring numbers in [1, 2), where the weights start.
 GPUs fuse multiplications and additions, and round divisions, roots and sums in other ways: weights
@@ -42,8 +42,8 @@ CPU = "CPU:0"
 DTYPES = ("float32", "float64", "float16")
 LIMIT = 16  # ulps
 UNSUPPORTED = re.compile("No OpKernel|does not match type|not in list of allowed values")
-# Weights of float16, too, move by many ulps. No dtype rounds these numbers: TensorFlow 2.4 passes
-# some in float64 and some rounded to float32.
+# Large enough to move float16 weights by many ulps. Exact in each dtype, because TensorFlow 2.4
+# passes some arguments in float64, and rounds others to float32.
 ARGUMENTS = {"learning_rate": 0.125, "epsilon": 2**-7}
 IDS = np.array([3, 1, 3])
 _random = np.random.RandomState(0)
@@ -83,20 +83,22 @@ def trained_on(device: str, cls: type, dtype: str) -> Tuple[Weights, Set[str]]:
             v1.get_variable(name, initializer=tf.constant(array, dtype))
             for name, array in START.items()
         )
-        given = [v1.placeholder(dtype, array.shape) for array in GRADIENTS[0]]
-        rows = tf.IndexedSlices(given[1], tf.constant(IDS), tf.constant([5, 3]))
-        pairs = [(given[0], dense), (rows, sparse)]
+        inputs = [v1.placeholder(dtype, array.shape) for array in GRADIENTS[0]]
+        rows = tf.IndexedSlices(inputs[1], tf.constant(IDS), tf.constant([5, 3]))
+        pairs = [(inputs[0], dense), (rows, sparse)]
         step = optimizer.apply_gradients(pairs, global_step=v1.train.get_global_step())
-        options, run = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
+        options = v1.RunOptions(output_partition_graphs=True)
+        metadata = v1.RunMetadata()
         with v1.Session(config=CONFIG) as session:
             session.run(v1.global_variables_initializer())
             for arrays in GRADIENTS:
-                session.run(step, dict(zip(given, arrays)), options, run)
+                session.run(step, dict(zip(inputs, arrays)), options, metadata)
             weights = session.run({"dense": dense, "sparse": sparse})
-    # Names and types with an underscore belong to the Session: inputs, copies between devices.
-    nodes = [each for graph in run.partition_graphs for each in graph.node]
+    nodes = [each for graph in metadata.partition_graphs for each in graph.node]
+    # The Session adds inputs and copies between devices. Their names or types begin with "_".
     nodes = [each for each in nodes if each.name[0] != "_" and each.op[0] != "_"]
-    return weights, {each.op for each in nodes if not each.device.endswith("/device:" + device)}
+    elsewhere = {each.op for each in nodes if not each.device.endswith("/device:" + device)}
+    return weights, elsewhere
 
 
 def compared(device: str, cls: type, dtype: str) -> Tuple[str, Set[str]]:
@@ -109,23 +111,25 @@ def compared(device: str, cls: type, dtype: str) -> Tuple[str, Set[str]]:
         expected = expected or trained_on(CPU, cls, dtype)[0]
     except (TypeError, ValueError, tf.errors.OpError) as error:
         text = " ".join(str(error).split())
-        return "unsupported" if UNSUPPORTED.search(text) else f"FAILS: {text:.200}", set()
+        verdict = "unsupported" if UNSUPPORTED.search(text) else f"FAILS: {text:.200}"
+        return verdict, set()
     differences = [np.abs(np.float64(found[name]) - expected[name]) for name in START]
     ulps = np.max(differences) / np.finfo(dtype).eps
     text = "exact" if ulps == 0 else f"{ulps:.2g} ulp"
-    return text if ulps <= LIMIT else "WRONG: " + text, elsewhere  # NaN is wrong, too
+    verdict = text if ulps <= LIMIT else "WRONG: " + text  # NaN is wrong, too
+    return verdict, elsewhere
 
 
 def main(classes: Iterable[type]) -> int:
     """Prints versions, devices and verdicts; returns 1 if a verdict is bad, else 0."""
-    ours = f"legacy-opt {legacy_opt.__version__}, TensorFlow {versions.tensorflow_version()}"
-    print(f"{ours}, Python {platform.python_version()}, {platform.platform()}")
+    packages = f"legacy-opt {legacy_opt.__version__}, TensorFlow {versions.tensorflow_version()}"
+    print(f"{packages}, Python {platform.python_version()}, {platform.platform()}")
     experimental = tf.config.experimental
     if hasattr(experimental, "get_device_details"):
         for each in tf.config.list_physical_devices():
             print(each.name, experimental.get_device_details(each))
     if hasattr(experimental, "enable_tensor_float_32_execution"):
-        experimental.enable_tensor_float_32_execution(False)  # 10 bits, in ShampooOptimizer
+        experimental.enable_tensor_float_32_execution(False)  # Shampoo needs more than 10 bits
     with v1.Session(config=CONFIG, graph=tf.Graph()) as session:
         devices = [each.name.partition("/device:")[2] for each in session.list_devices()]
         devices = [device for device in devices if not device.startswith("XLA_")]

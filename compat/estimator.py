@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(versions.estimator(), name)
     except (AttributeError, ImportError) as error:
         if isinstance(error, ImportError) and name in estimator_names.NAMES:
-            raise
+            raise  # the message has the pip command
         hint = did_you_mean(name, __dir__())
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}") from error
     _check_tf_config()
@@ -44,9 +44,9 @@ def __dir__() -> List[str]:
 
 
 def _check_tf_config() -> None:
-    """Raises a ValueError that names TF_CONFIG if TF_CONFIG is not a JSON object.
+    """Raises a ValueError if TF_CONFIG is not a JSON object.
 
-    Estimators would raise an error of the JSON parser.
+    Without this check, Estimators raise the JSON parser's error, which does not name TF_CONFIG.
     """
     text = os.environ.get("TF_CONFIG", "{}")
     try:

@@ -32,7 +32,9 @@ _OF_MODULES = {
 
 
 def is_known(name: str) -> bool:
-    """Returns whether the module has a name, such as "tpu.TPUConfig"; attributes of classes do."""
+    """Returns whether the module has a name such as "tpu.TPUConfig"."""
     first, _, rest = name.partition(".")
     names = _OF_MODULES.get(first, "").split()
-    return first in NAMES and (not (rest and names) or rest.partition(".")[0] in names)
+    if not rest or not names:  # attributes of classes, which have no `names`, are not checked
+        return first in NAMES
+    return rest.partition(".")[0] in names

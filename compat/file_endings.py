@@ -11,7 +11,7 @@ INDEX = ".index"  # of a checkpoint in the Saver's V2 format
 
 
 def ending_of(path: str, endings: Iterable[str]) -> str:
-    """Returns the one of the `endings`, all in lower case, that a path has; "" if it has none."""
+    """Returns the ending of a path if it is one of `endings` (in lower case), or ""."""
     return next((each for each in endings if path.lower().endswith(each)), "")
 
 

@@ -26,7 +26,7 @@ def size(count: float) -> str:
         return f"{count} bytes"
     for unit in ("kB", "MB", "GB"):
         count /= 1000
-        if count < 999.5:
+        if count < 999.5:  # otherwise three digits would be "1e+03"
             return f"{count:.3g} {unit}"
     return f"{count / 1000:.3g} TB"
 

@@ -49,8 +49,8 @@ def refuse_existing(path: str, overwrite: bool, option: str = "--overwrite"):
     refuse(path, path + ".index")
     is_folder = os.path.isdir(path)
     if is_folder or not os.path.basename(path):
-        what = "is a folder" if is_folder else "has no file name"
-        raise ValueError(f"{path!r} {what}. Add the name of the file to write.")
+        problem = "is a folder" if is_folder else "has no file name"
+        raise ValueError(f"{path!r} {problem}. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
         raise ValueError(f"{existing[0]!r} exists already. Pass {option} to replace it.")
