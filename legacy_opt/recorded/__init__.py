@@ -39,11 +39,11 @@ def record(
         by their names or shapes. The record is then for these variables alone. By default, it is
         for variables of any name and shape.
       dtype: the dtype of the variables, "float32" or "float64".
-      decay_var_list: the names among `variables` that are decayed, if the optimizer has decoupled
-        weight decay, whose `minimize` takes such a list; None for all.
+      decay_var_list: the names among `variables` that are decayed; None for all. Only for
+        optimizers with decoupled weight decay, whose `minimize` takes such a list.
 
     Raises:
-      RecordError: the optimizer has no such rule. The message says why.
+      RecordError: the optimizer cannot be recorded. The message says why.
     """
     from legacy_opt.recorded import recording
 

@@ -55,7 +55,7 @@ class NativeOptimizer(NumpyOptimizer):
         threads: Optional[int] = None,
         **hyperparameters: float,
     ) -> None:
-        super().__init__(record, variables, True, **hyperparameters)
+        super().__init__(record, variables, flush_denormals=True, **hyperparameters)
         self._kernels = Kernels(record.dtype, threads)
         for name, array in self.variables.items():
             _check_memory({name: array})
@@ -76,9 +76,10 @@ def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
-    """Yields each program of a group for which there is a kernel, with the kernel's slots."""
+    """Yields each program of a group, with the slots that it gets."""
     for program in group.programs:
-        yield program, {} if program is group.first else group.slots
+        slots = {} if program is group.first else group.slots
+        yield program, slots
 
 
 class Kernels:
@@ -99,7 +100,7 @@ class Kernels:
         """Compiles the programs of a group.
 
         Raises:
-          RecordError: they cannot be compiled.
+          RecordError: a program cannot be compiled.
         """
         for program, slots in programs_of(group):
             self._kernel(program, slots)
@@ -108,9 +109,11 @@ class Kernels:
         if id(program) not in self._compiled:
             try:
                 standalone.library()
-                inputs, pruned = slot_inputs(slots, program.by_rows), program.pruned()
+                pruned = program.pruned()
+                inputs = slot_inputs(slots, program.by_rows)
+                unsupported = OF_MATRICES if program.by_rows else (ROW,)
                 for each in inputs:
-                    if each.level in (OF_MATRICES if program.by_rows else (ROW,)):
+                    if each.level in unsupported:
                         raise UnsupportedError(f"of the slot {each.name!r}, of another layout")
                 check(pruned, inputs)
                 kernel = compiled_kernels.compiled(pruned, inputs)
@@ -120,7 +123,7 @@ class Kernels:
         return self._compiled[id(program)][1]
 
     def update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        """Updates a variable, which has elements, and its slots in place.
+        """Updates a variable, which must have elements, and its slots in place.
 
         Kernels get addresses, so everything is checked here.
 
@@ -140,18 +143,18 @@ class Kernels:
         _check_memory(arrays)
         kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
-            check_ids(name, gradient.ids, value)
-            its_rows = gradient._replace(values=_own(gradient.values, arrays))
-            of_rows = its_rows.values, scalars, its_rows.ids
+            ids, rows = gradient
+            check_ids(name, ids, value)
+            rows = _unshared(rows, arrays)
             if group.first is not None:
-                self._run(self._kernel(group.first, {}), update, *of_rows)
+                self._run(self._kernel(group.first, {}), update, rows, scalars, ids)
             if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
-                self._run(kernel, update, *of_rows, not program.by_rows)
+                self._run(kernel, update, rows, scalars, ids, all_rows=not program.by_rows)
                 return
-            ids, rows = its_rows.summed()
+            ids, rows = Rows(ids, rows).summed()
             gradient = np.zeros_like(value)
             gradient[ids] = rows
-        gradient = _own(gradient, arrays)
+        gradient = _unshared(gradient, arrays)
         self._run(kernel, update, gradient, scalars)
 
     def update_tensors(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
@@ -162,13 +165,10 @@ class Kernels:
             gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
         else:
             gradient = gradient.detach().resolve_neg().numpy()
-        slots, numbers = (
-            {name: tensor.numpy() for name, tensor in tensors.items()}
-            for tensors in (update.slots, scalars)
-        )
-        self.update(
-            update._replace(variable=value.numpy(), gradient=gradient, slots=slots), numbers
-        )
+        slots = {name: tensor.numpy() for name, tensor in update.slots.items()}
+        numbers = {name: tensor.numpy() for name, tensor in scalars.items()}
+        in_numpy = update._replace(variable=value.numpy(), gradient=gradient, slots=slots)
+        self.update(in_numpy, numbers)
         if value.data_ptr() != variable.data_ptr():
             variable.copy_(value)
 
@@ -181,17 +181,18 @@ class Kernels:
         update: ArrayUpdate,
         gradient: np.ndarray,
         scalars: Mapping[str, Any],
-        *rows: Any,
+        ids: Optional[np.ndarray] = None,
+        all_rows: bool = False,
     ) -> None:
         numbers = {
             each.name: np.asarray(scalars[each.name], each.dtype).reshape(())
             for each in kernel.inputs.scalars
         }
         arrays = update.variable, gradient, update.slots
-        standalone.update(kernel, *arrays, numbers, *rows, threads=self._threads)
+        standalone.update(kernel, *arrays, numbers, ids, all_rows=all_rows, threads=self._threads)
 
 
-def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _unshared(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns a gradient in contiguous memory, which these arrays do not share."""
     shares = any(np.may_share_memory(gradient, each) for each in arrays.values())
     return gradient.copy() if shares else np.require(gradient, requirements="CA")

@@ -79,7 +79,7 @@ class NumpyLibrary(Library):
 
     def in_order(self, x: Any, axis: int) -> Any:
         if not x.shape[axis]:
-            return np.zeros([size for i, size in enumerate(x.shape) if i != axis % x.ndim])
+            return np.zeros(np.delete(x.shape, axis))
         return np.take(np.cumsum(x, axis=axis), -1, axis=axis)
 
     def padded(self, x: Any, multiple: int) -> Any:
@@ -106,16 +106,17 @@ class Rows(NamedTuple):
     values: np.ndarray
 
     def summed(self, flush_denormals: bool = True) -> Rows:
-        """Returns the distinct ids, and the sums of their rows in the order of the ids."""
+        """Returns the distinct ids, and the sum of the rows of each id."""
         ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
         sums = self.values[first]
-        again = np.ones(len(self.ids), bool)
-        again[first] = False
-        _add_rows(sums, inverse.reshape(-1)[again], self.values[again], flush_denormals)
+        is_repeated = np.ones(len(self.ids), bool)
+        is_repeated[first] = False
+        positions = inverse.reshape(-1)[is_repeated]
+        _add_rows(sums, positions, self.values[is_repeated], flush_denormals)
         return Rows(ids, sums)
 
     def summed_in_place(self, flush_denormals: bool = True) -> Rows:
-        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
         ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
         sums = np.zeros((len(ids), *self.values.shape[1:]), self.values.dtype)
         _add_rows(sums, inverse.reshape(-1), self.values, flush_denormals)
@@ -130,12 +131,13 @@ def _add_rows(
     """Adds rows to the sums at some positions, one after another."""
     limits = np.finfo(values.dtype)
     sizes = np.abs(np.concatenate([sums.reshape(-1), values.reshape(-1)]))
-    # Sums are multiples of the last bit of the smallest number, which is no denormal number if:
+    # If no number is below `smallest`, the last bits are no denormal numbers, and no sum is one.
     smallest = limits.tiny * 2.0 ** (limits.nmant + 1)
     if not flush_denormals or not np.any((sizes < smallest) & (sizes > 0)):
         np.add.at(sums, positions, values)
         return
-    flushed, dtype = NumpyLibrary().rounded, values.dtype.name
+    flushed = NumpyLibrary().rounded
+    dtype = values.dtype.name
     for position, value in zip(positions, flushed(values, dtype)):
         sums[position] = flushed(flushed(sums[position], dtype) + value, dtype)
 
@@ -194,7 +196,8 @@ class NumpyOptimizer:
         self.variables = dict(variables)
         self.hyperparameters = interpreter.given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
-        start, slots = interpreter.started(record, self.hyperparameters), {}
+        start = interpreter.started(record, self.hyperparameters)
+        slots = {}
         for name, array in self.variables.items():
             group = start.group_of(name, array.shape, array.dtype)
             slots[name] = {
@@ -208,7 +211,7 @@ class NumpyOptimizer:
             name: self._library.constant(scalar.value, scalar.dtype)
             for name, scalar in start.shared.items()
         }
-        self.state = State(0, shared, slots)
+        self.state = State(global_step=0, shared=shared, slots=slots)
 
     def step(self, gradients: Mapping[str, Union[np.ndarray, Rows, None]]) -> None:
         """Updates all variables that have a gradient.
@@ -228,21 +231,22 @@ class NumpyOptimizer:
                 continue
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
-            is_sparse, variable = isinstance(gradient, Rows), self.variables[name]
+            variable = self.variables[name]
+            is_sparse = isinstance(gradient, Rows)
             gradient = Rows(*map(np.asarray, gradient)) if is_sparse else np.asarray(gradient)
             group = self.record.group_of(name, variable.shape, variable.dtype)
             interpreter.check_gradient(name, gradient, variable)
             if is_sparse:
                 check_ids(name, gradient.ids, variable)
             update = ArrayUpdate.of(name, group, variable, gradient, self.state.slots[name])
-            updates += [update] if variable.size else []
+            if variable.size:
+                updates.append(update)
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
             if self.record.clipping is not None:
+                clip = clipping.clipped_by_global_norm
                 limits = [given[CLIP_NORM]] * len(updates)
-                updates = clipping.clipped_by_global_norm(
-                    self._library, self.record, updates, limits
-                )
+                updates = clip(self._library, self.record, updates, limits)
             for update in updates:
                 self._update(update, scalars)
             after = interpreter.run_function(self._library, self.record.after, given)
@@ -259,7 +263,7 @@ class NumpyOptimizer:
         }
         given.update(self.state.shared)
         if record.global_step is not None:
-            # An int32 overflows, as in TensorFlow.
+            # A step that is too large for int32 becomes negative, as in TensorFlow.
             step = np.int64(interpreter.whole_step(self.state.global_step))
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
@@ -272,7 +276,7 @@ class NumpyOptimizer:
 
 
 def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:
-    """Raises a RecordError for an id that is no row; NumPy would take negative ids from the end."""
+    """Raises a RecordError if an id is no row: to NumPy, negative ids mean rows from the end."""
     rows = variable.shape[0] if variable.ndim else 0
     wrong = ids[(ids < 0) | (ids >= rows)]
     if wrong.size:

@@ -23,9 +23,9 @@ from legacy_opt.programs.program import (  # noqa: F401
 
 FORMAT, VERSION = "legacy-opt rule", 2
 
-# How a slot is stored: with one value for each row, element, …; or as AdagradDecay's counts.
+# How a slot is stored: one value for each row, element, …; or the decay counts of AdagradDecay.
 LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, *CountLayout.KINDS)
-# How the rows of a sparse gradient count in the global norm by which gradients are clipped.
+# For the global norm, rows of a sparse gradient with the same id are separate, or are summed first.
 ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
 CLIP_NORM = "clip_norm"
 
@@ -52,7 +52,7 @@ class Slot(NamedTuple):
     Attributes:
       layout: one of `LAYOUTS`.
       dtype: the name of the dtype.
-      initial: the initial value of each element.
+      initial: the initial value of all elements.
       suffix: in a checkpoint, the slot's name is the variable's name, "/" and this suffix.
     """
 
@@ -73,8 +73,8 @@ class Group(NamedTuple):
       slots: a dict from names to `Slot`.
       dense: the `Program` for dense gradients; if there is none, a text that says why.
       sparse: the same for sparse gradients.
-      first: a program that changes the variable's rows in a sparse gradient before `sparse`, or
-        None. Weight decay of these rows is such a program, if all rows are updated.
+      first: a program that runs before `sparse`, and changes the variable in the rows of the
+        gradient; or None. It decays the weights of these rows if `sparse` updates all rows.
     """
 
     variables: Optional[Mapping[str, Tuple[int, ...]]]
@@ -86,17 +86,17 @@ class Group(NamedTuple):
 
     @property
     def programs(self) -> Sequence[Program]:
-        """The programs that there are."""
-        each_kind = self.dense, self.sparse, self.first
-        return [each for each in each_kind if isinstance(each, Program)]
+        """The programs of this group."""
+        programs = self.dense, self.sparse, self.first
+        return [each for each in programs if isinstance(each, Program)]
 
 
 class Scalar(NamedTuple):
-    """A hyperparameter, or a variable that all variables share.
+    """A hyperparameter, or a shared (non-slot) variable such as a power of beta.
 
     Attributes:
       dtype: the name of the dtype.
-      value: the value at the start; None for a hyperparameter that was no number.
+      value: the initial value; None for a hyperparameter that was a tensor or function.
     """
 
     dtype: str
@@ -117,19 +117,19 @@ class Record(NamedTuple):
       optimizer: the name of the optimizer's class.
       dtype: the dtype of the variables.
       global_step: the dtype of the global step; None if the rule does not read it.
-      hyperparameters: a dict from names to `Scalar`: those that the record follows.
+      hyperparameters: a dict from names to `Scalar`: hyperparameters that may get other values.
       shared: a dict from names of shared (non-slot) variables to `Scalar`.
       before: the `Function` that computes the scalars of a training step.
       after: the `Function` that computes the new values of shared variables, after all updates.
       groups: the groups of variables.
-      clipping: None; or one of `CLIPPINGS`: gradients are first clipped by their global norm, whose
-        limit is the hyperparameter "clip_norm".
+      clipping: one of `CLIPPINGS` if gradients are first clipped by their global norm, else None.
+        The limit of the norm is the hyperparameter "clip_norm".
       fixed: a dict from names to `Scalar`: hyperparameters that the record does not follow, because
-        their values decided something in Python when it was made, or nothing reads them.
-      nonzero: the names of hyperparameters by whose sign, or by 0, Python decides. The record is
-        for other values of this sign.
-      initial: a dict from names of slots and shared variables to hyperparameters, which are their
-        initial values.
+        their values decided something in Python during the recording, or nothing reads them.
+      nonzero: the names of hyperparameters of which only the sign decided something in Python.
+        Other values must have the same sign, and cannot be 0.
+      initial: a dict from names of slots and shared variables to the hyperparameter that is the
+        initial value.
     """
 
     optimizer: str
@@ -154,7 +154,7 @@ class Record(NamedTuple):
           dtype: its dtype; None if it is checked elsewhere.
 
         Raises:
-          RecordError: there is none.
+          RecordError: no group fits the name, shape and dtype.
         """
         if dtype is not None and dtype != self.dtype:
             raise RecordError(f"{name!r} has the dtype {dtype}, but the record is for {self.dtype}")
@@ -172,7 +172,7 @@ class Record(NamedTuple):
                         f"shape {list(recorded)}"
                     )
                 return group
-        known = [name for group in self.groups for name in group.variables or ()]
+        known = [each for group in self.groups for each in group.variables or ()]
         hint = f"; the record has {sorted(known)[:5]}" if known else ""
         raise RecordError(
             f"the record of {self.optimizer} has no update for a variable {name!r} with "
@@ -188,7 +188,7 @@ class Record(NamedTuple):
         return found
 
     def with_starts(self, values: Mapping[str, Any]) -> Record:
-        """Returns a record with other initial values of slots and shared variables, by names."""
+        """Returns a record with these initial values of the slots and shared variables named."""
 
         def changed(parts: Mapping[str, Any], field: str) -> Any:
             return {
@@ -200,14 +200,14 @@ class Record(NamedTuple):
         return self._replace(shared=changed(self.shared, "value"), groups=groups)
 
     def without_values(self) -> Record:
-        """Returns the rule, without values of hyperparameters and initial values."""
+        """Returns the record without values of hyperparameters and initial values."""
         hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}
         rule = self.with_starts({name: None for name, _, _ in self.starts})
         return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
 
 
 def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
-    """Returns the slots of a group as inputs of a program; see `native.compiler.emit`."""
+    """Returns the inputs that the slots of a group are in a program; `by_rows` is the program's."""
     return [
         Input(name, level_in_program(slot.layout, by_rows), slot.dtype, is_slot=True)
         for name, slot in slots.items()

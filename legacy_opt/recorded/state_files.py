@@ -71,8 +71,8 @@ def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
     """Writes a state into the variables and slots of an optimizer.
 
     Raises:
-      RecordError: the state belongs to another rule, or does not have a variable with this shape or
-        its slots. Nothing has been changed.
+      RecordError: the state belongs to another rule, or lacks a variable of the same shape, or its
+        slots. Nothing has been changed.
     """
     check_rule(state, optimizer.record)
     for name, array in optimizer.variables.items():
@@ -86,7 +86,7 @@ def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
 
 
 def check_rule(state: SavedState, record: Record) -> None:
-    """Checks that a state belongs to a rule; the values of hyperparameters may be others.
+    """Checks that a state belongs to a rule; the values of hyperparameters may differ.
 
     Raises:
       RecordError: the state belongs to another rule, or its step is no whole number.
@@ -100,10 +100,10 @@ def check_rule(state: SavedState, record: Record) -> None:
 
 
 def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool = True) -> None:
-    """Checks that a state has a variable of this shape, and slots that fit it if it is trained.
+    """Checks that a state has a variable of this shape and, if it is trained, fitting slots.
 
     Raises:
-      RecordError: it has not.
+      RecordError: the state lacks them.
     """
     if name not in state.variables:
         raise RecordError(
@@ -126,13 +126,14 @@ def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool
 def named_variables(
     trained: Iterable[Tuple[Any, Any, Any]], names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, Any, Any]]:
-    """Yields tuples (name, variable, group) with the names of `names`; see `distinct`.
+    """Yields the tuples (name, variable, group) of `trained`, renamed by `names`; see `distinct`.
 
-    Its variables that are not in `trained`, such as moving averages, follow with the group None.
+    Variables that are only in `names`, such as moving averages, follow with the group None.
     """
-    left = {id(each): name for name, each in (names or {}).items()}
-    found = [(left.pop(id(each), name), each, group) for name, each, group in trained]
-    others = [(name, each, None) for name, each in (names or {}).items() if id(each) in left]
+    names = names or {}
+    name_of = {id(each): name for name, each in names.items()}
+    found = [(name_of.pop(id(each), name), each, group) for name, each, group in trained]
+    others = [(name, each, None) for name, each in names.items() if id(each) in name_of]
     return distinct(found + others)
 
 
@@ -163,7 +164,7 @@ def write(path: PathLike, state: SavedState) -> None:
 
 
 def arrays_of(state: SavedState) -> Iterator[Tuple[str, Any]]:
-    """Yields the pairs (name, array) of a file."""
+    """Yields the pairs (name, array) that a file with this state has."""
     yield RECORD, record_bytes(state.record)
     yield GLOBAL_STEP, np.int64(interpreter.whole_step(state.global_step))
     for name, value in state.shared.items():
@@ -193,7 +194,7 @@ def write_arrays(path: PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
 
 
 def _checked(arrays: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, np.ndarray]]:
-    """Yields the pairs (name, array) that a file can have, in this machine's order of bytes."""
+    """Yields checked arrays in this machine's order of bytes; may raise a RecordError."""
     names = set()
     for name, array in arrays:
         if name in names or "\0" in name or len(name.encode("utf-8")) > 60_000:
@@ -285,8 +286,8 @@ def _line(error: Exception) -> str:
 def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     formats = np.lib.format
     with archive.open(member) as file:
-        is_first = formats.read_magic(file) == (1, 0)
-        read_header = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
+        is_1_0 = formats.read_magic(file) == (1, 0)
+        read_header = formats.read_array_header_1_0 if is_1_0 else formats.read_array_header_2_0
         shape, _, dtype = read_header(file)
         nbytes = dtype.itemsize
         for size in shape:  # in Python's integers, which do not overflow
@@ -316,11 +317,12 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
         if group is None:
             continue
         keys = {slot: slot_key(name, slot) for slot in group.slots}
+        # If all slots are missing, the variable was not trained.
         if not keys or any(key in arrays for key in keys.values()):
-            slots[name] = {
-                slot: _taken(arrays, keys[slot], its.dtype, stored_shape(its.layout, array.shape))
-                for slot, its in group.slots.items()
-            }
+            slots[name] = {}
+            for slot, (layout, dtype, *_) in group.slots.items():
+                shape = stored_shape(layout, array.shape)
+                slots[name][slot] = _taken(arrays, keys[slot], dtype, shape)
     if arrays:
         raise RecordError(f"the rule of {record.optimizer} has no {quoted(sorted(arrays))}")
     return SavedState(record, step, shared, variables, slots)

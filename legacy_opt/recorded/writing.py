@@ -20,6 +20,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 def dumps(record: Record) -> str:
     """Returns a record as JSON, always in the same bytes."""
     text = json.dumps(_document(record), separators=(",", ":"), sort_keys=True)
+    # Each group, whose first key is "dense", begins on a line of its own.
     return text.replace('"groups":', '\n"groups":').replace('{"dense":', '\n{"dense":') + "\n"
 
 
@@ -31,18 +32,19 @@ def save(record: Record, path: PathLike) -> None:
 
 @contextlib.contextmanager
 def replaced(path: PathLike) -> Iterator[Path]:
-    """Scope that writes a file under another name, which is then renamed; removed after an error.
+    """Scope that writes a temporary file, and renames it at the end. An error removes the file.
 
-    On Linux, removes such files of processes that were killed, too.
+    On Linux, temporary files that killed processes have left are removed, too.
 
     Yields:
       The path to write to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    is_linux = Path("/proc/self").exists()
     for other in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
-        process = Path("/proc", other.suffix[1:])
-        if process.with_name("self").exists() and not process.exists() and process.name.isdigit():
+        process = other.suffix[1:]
+        if is_linux and process.isdigit() and not Path("/proc", process).exists():
             other.unlink()
     try:
         yield temporary
@@ -53,7 +55,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
 
 def number_text(value: Optional[Number], dtype: str) -> Union[str, Number, None]:
-    """Returns a number, or None, as JSON has it: a float becomes hexadecimal text."""
+    """Returns a number, or None, for JSON: a float becomes hexadecimal text."""
     if value is None or dtype not in FLOATS:
         return value
     value = float(value)
@@ -104,20 +106,20 @@ def _group(group: Group) -> Dict[str, Any]:
 def _program(program: Union[Program, str]) -> Any:
     if isinstance(program, str):
         return program
-    changes = {
-        name: [each.how, each.node] + ([each.factor] if each.how == FADE else [])
-        for name, each in program.changes.items()
-    }
+    changes = {name: [each.how, each.node] for name, each in program.changes.items()}
+    for name, each in program.changes.items():
+        if each.how == FADE:
+            changes[name].append(each.factor)
     return {**program._asdict(), "nodes": _nodes(program.nodes), "changes": changes}
 
 
 def _nodes(nodes: Sequence[Node]) -> List[Any]:
-    found = []
+    rows = []
     for node in nodes:
         row = [node.operation, node.dtype, node.level, list(node.inputs)]
         if node.operation == "Input":
             row.append(list(node.detail))
         elif node.operation == "Const":
             row.append(number_text(node.detail, node.dtype))
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows

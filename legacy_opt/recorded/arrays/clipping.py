@@ -21,7 +21,8 @@ def clipped_by_global_norm(
       updates: the updates. The squares are added in this order.
       limits: the limit for each update.
     """
-    dtype, gradients = record.dtype, [each.gradient for each in updates]
+    dtype = record.dtype
+    gradients = [each.gradient for each in updates]
     if record.clipping == SUMMED_ROWS:
         gradients = [
             library.summed_in_place(each) if isinstance(each, tuple) else each for each in gradients
@@ -30,7 +31,7 @@ def clipped_by_global_norm(
     do = Computation(library, dtype)
     arrays = [library.rounded(library.array(each), dtype) for each in values]
     norm = _global_norm(do, arrays)
-    factors: Dict[int, Any] = {}
+    factors: Dict[int, Any] = {}  # by the id of a limit: updates of a group share the limit
     for limit in limits:
         if id(limit) not in factors:
             factors[id(limit)] = _factor(do, norm, limit)
@@ -57,5 +58,5 @@ def _global_norm(do: Computation, gradients: Sequence[Any]) -> Any:
 
 def _factor(do: Computation, norm: Any, limit: Any) -> Any:
     """Returns the number by which gradients are multiplied; NaN if the norm is not finite."""
-    shorter = do("Mul", limit, do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit)))
-    return do("Add", shorter, do("Sub", norm, norm))
+    factor = do("Mul", limit, do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit)))
+    return do("Add", factor, do("Sub", norm, norm))  # adds 0, or NaN

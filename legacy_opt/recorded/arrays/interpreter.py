@@ -15,7 +15,9 @@ from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
 
 class Computation(NamedTuple):
-    """Computes operations; operands may be Python's integers. `Operation.meaning` gets it.
+    """Computes operations; the functions `Operation.meaning` get it as their first argument.
+
+    Operands may be Python's integers.
 
     Attributes:
       library: the array library.
@@ -26,20 +28,20 @@ class Computation(NamedTuple):
     dtype: str
 
     def __call__(self, name: str, *operands: Any) -> Any:
-        row = OPERATIONS[name]
+        operation = OPERATIONS[name]
         operands = tuple(self.number(each) if type(each) is int else each for each in operands)
-        if row.function is not None:
-            value = self.library.function(row, operands, self.dtype)
+        if operation.function is not None:
+            value = self.library.function(operation, operands, self.dtype)
         else:
-            value = row.meaning(self, *operands)
-        return self.library.rounded(value, self.dtype) if row.rounds else value
+            value = operation.meaning(self, *operands)
+        return self.library.rounded(value, self.dtype) if operation.rounds else value
 
     def number(self, value: Any) -> Any:
         """Returns a scalar."""
         return self.library.constant(value, self.dtype)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """Returns elements of x and y."""
+        """Returns x where the condition is true, else y."""
         return self.library.where(condition, x, y)
 
 
@@ -59,7 +61,7 @@ def values_of(
       results: the positions of the nodes whose values are needed.
       of_rows: see `Library.sum`.
     """
-    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}
+    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}  # the last i stays
     values: List[Any] = []
     for i, node in enumerate(nodes):
         operands = [values[each] for each in node.inputs]
@@ -138,7 +140,8 @@ def run_program(
 
     Returns:
       The new value of the variable, or of its touched rows; a dict from names of changed slots to
-      their new values there; a dict from names of slots to factors of the rows not touched.
+      their new values, or those of the touched rows; and a dict from names of slots to factors, by
+      which the other rows are multiplied.
     """
     inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
     inputs.update({(programs.SLOT, name): each for name, each in slots.items()})
@@ -147,7 +150,7 @@ def run_program(
     values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
 
     def result(position: int) -> Any:
-        # The value of such a node may be a view of a slot, which is written.
+        # The value of such a node may be a view of a slot, which the caller changes later.
         may_be_view = program.nodes[position].operation in ("Input", "Cast", "AddN")
         return library.copied(values[position]) if may_be_view else values[position]
 
@@ -192,7 +195,7 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
 
 
 def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
-    """Returns a slot as it is indexed, a view, and the place that an update reads and writes.
+    """Returns a view of a slot, and the place in the view that an update reads and writes.
 
     Args:
       array: the slot as it is stored, which is contiguous.
@@ -201,8 +204,9 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
     """
     if slot.layout in CountLayout.KINDS:
         return CountLayout.place(array, ids)
-    is_part = ids is not None and slot.layout in (programs.ELEMENT, programs.ROW)
-    return array, ids if is_part else ...
+    if ids is not None and slot.layout in (programs.ELEMENT, programs.ROW):
+        return array, ids
+    return array, ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
@@ -237,12 +241,13 @@ def check_array(what: str, array: Any, dtype: Any, shape: Sequence[int]) -> None
 def check_slots(
     name: str, group: Group, shape: Sequence[int], slots: Mapping[str, Any], dtype_of: Any = str
 ) -> None:
-    """Raises a RecordError if slots, arrays of any library, do not fit a variable of this shape."""
+    """Raises a RecordError if slots (arrays of any library) do not fit a variable of this shape."""
     for slot_name, slot in group.slots.items():
         if slot_name not in slots:
             raise RecordError(f"{name!r} has no slot {slot_name!r}")
-        what, its_shape = repr(f"{name}/{slot_name}"), stored_shape(slot.layout, shape)
-        check_array(what, slots[slot_name], dtype_of(slot.dtype), its_shape)
+        what = repr(f"{name}/{slot_name}")
+        expected = stored_shape(slot.layout, shape)
+        check_array(what, slots[slot_name], dtype_of(slot.dtype), expected)
 
 
 def whole_step(step: Any) -> int:
@@ -263,8 +268,8 @@ def given_hyperparameters(
       functions: whether a value may be a function, such as a schedule.
 
     Raises:
-      RecordError: a name is unknown, the record does not follow a hyperparameter or has no value of
-        it, or a value is no number of its dtype.
+      RecordError: a name is unknown, a hyperparameter has no value, or the record cannot have a
+        value.
     """
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
     for name, value in given.items():
@@ -285,20 +290,22 @@ def given_hyperparameters(
 
 
 def _check_number(record: Record, name: str, value: Any) -> None:
-    """Raises a RecordError if a hyperparameter cannot have a value."""
+    """Raises a RecordError if a hyperparameter cannot have this value."""
     dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
-    is_fixed, is_nonzero = name in record.fixed, name in record.nonzero
+    is_fixed = name in record.fixed
+    is_nonzero = name in record.nonzero
     if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
         return  # an array, which may be in the memory of a GPU
     try:
         number = None if is_fixed and callable(value) else float(0 + value)  # a text is no number
     except (TypeError, ValueError):
         raise RecordError(f"{name} must be a number, got {value!r}") from None
-    is_other = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
-    if is_other or (is_nonzero and number * recorded <= 0):
+    is_changed = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
+    if is_changed or (is_nonzero and number * recorded <= 0):
+        where = "" if is_changed else " to 0 or another sign"
         raise RecordError(
             f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
-            f"follow it{'' if is_other else ' to 0 or another sign'}: make another record, of the "
+            f"follow it{where}: make another record, of the "
             f"optimizer with {name}={value!r} (legacy_opt.recorded.record)"
         )
     if dtype in INTEGERS and number is not None and int(number) != number:
@@ -309,7 +316,7 @@ def _check_number(record: Record, name: str, value: Any) -> None:
 
 
 def started(record: Record, values: Mapping[str, Any]) -> Record:
-    """Returns a record with the initial values for these values of hyperparameters."""
+    """Returns a record in which initial values follow these values of hyperparameters."""
     starts = {}
     for name, hyperparameter in record.initial.items():
         value, recorded = values[hyperparameter], record.hyperparameters[hyperparameter].value

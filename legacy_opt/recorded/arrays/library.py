@@ -31,11 +31,11 @@ class Library:
         self._is_exact = level == EXACT
 
     def array(self, x: Any) -> Any:
-        """Returns an array of the user as functions of this library take it; see `plain`."""
+        """Converts an array of the user to an array for the methods below."""
         return x
 
     def plain(self, x: Any) -> Any:
-        """Returns a result as an array of the user."""
+        """Converts a result to an array of the user; the inverse of `array`."""
         return x
 
     def constant(self, value: Any, dtype: str) -> Any:
@@ -47,11 +47,11 @@ class Library:
         raise NotImplementedError
 
     def cast(self, x: Any, dtype: str) -> Any:
-        """Casts an array. Floats that no integer equals become the lowest integer."""
+        """Casts an array. NaN, and floats outside the range of an integer, become the lowest."""
         raise NotImplementedError
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """Returns elements of x and y, which may be Python floats."""
+        """Returns x where the condition is true, else y; both may be Python floats."""
         raise NotImplementedError
 
     def sqrt(self, x: Any) -> Any:
@@ -59,7 +59,7 @@ class Library:
         raise NotImplementedError
 
     def copied(self, x: Any) -> Any:
-        """Returns a copy of an array, or the array if it cannot be changed."""
+        """Returns a copy of an array, or the array itself if arrays are immutable."""
         raise NotImplementedError
 
     def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
@@ -77,7 +77,7 @@ class Library:
         raise NotImplementedError
 
     def function(self, row: Operation, operands: Sequence[Any], dtype: str) -> Any:
-        """Computes an elementary function; if exact, in float64 and rounded once."""
+        """Computes an elementary function; at the level "exact" in float64, then rounded once."""
         if not self._is_exact:
             return self.fast(row.fast)(*operands)
         wide = [self.cast(each, "float64") for each in operands]
@@ -94,16 +94,16 @@ class Library:
         raise NotImplementedError
 
     def padded(self, x: Any, multiple: int) -> Any:
-        """Appends zeros to the last axis, until its size is a multiple of a number."""
+        """Appends zeros to the last axis, so that its size becomes a multiple of a number."""
         raise NotImplementedError
 
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
-        """Adds float64 numbers; if exact, in the order of native kernels.
+        """Adds float64 numbers; at the level "exact" in the order of native kernels.
 
         Args:
           x: an array of float64.
           level: the level of the result.
-          of_rows: whether the program has matrices, whose rows are added one by one.
+          of_rows: whether the program has matrices. A partial sum of all elements is then a row.
         """
         if self._is_exact:
             return ordered_sum(self, x, level, of_rows)
@@ -113,16 +113,17 @@ class Library:
     def count(self, x: Any, level: str) -> int:
         """Returns how many numbers `sum` adds."""
         axis = axis_of(level)
+        sizes = x.shape if axis is None else x.shape[axis:][:1]
         count = 1
-        for size in x.shape if axis is None else x.shape[axis:][:1]:
+        for size in sizes:
             count *= size
         return count
 
     def rounded(self, x: Any, dtype: str) -> Any:
-        """Returns the result of an operation that rounds; targets may treat denormals here."""
+        """Returns a rounded result; targets may replace denormal numbers by zero here."""
         del dtype
         return x
 
     def summed_in_place(self, rows: Any) -> Any:
-        """Returns rows of a sparse gradient with sums in the first rows of ids, else zeros."""
+        """Returns a sparse gradient: the first row of an id has the sum, its other rows zeros."""
         return rows.summed_in_place()

@@ -10,7 +10,7 @@ from legacy_opt.programs.program import MATRIX, MATRIX_COLUMN, MATRIX_ROW
 
 _PART = 8192  # elements of a partial sum, as in native/sources/update.h
 _LANES = 16  # as in native/compiler/emitter.py
-_BLOCK, _MOST_PARTS = 65536, 16  # of sums over columns, as in native/sources/update.h
+_BLOCK, _MOST_PARTS = 65536, 16  # for sums over rows of matrices, as in native/sources/update.h
 _AXES = {MATRIX_COLUMN: -2, MATRIX: -2, MATRIX_ROW: -1}
 
 
@@ -27,8 +27,10 @@ def ordered_sum(library: Any, x: Any, level: str, of_rows: bool) -> Any:
         return library.in_order(x, -2)[..., None, :]
     if level == MATRIX_ROW:
         return _of_lanes(library, x)[..., None]
-    parts = x if of_rows else library.padded(x.reshape(-1), _PART)
-    parts = parts.reshape(-1, x.shape[-1] if of_rows else _PART)
+    if of_rows:
+        parts = x.reshape(-1, x.shape[-1])
+    else:
+        parts = library.padded(x.reshape(-1), _PART).reshape(-1, _PART)
     return library.in_order(_of_lanes(library, parts), 0)
 
 
@@ -44,6 +46,7 @@ def _of_lanes(library: Any, x: Any) -> Any:
 
 
 def _of_columns(library: Any, x: Any) -> Any:
+    """Adds along the last axis but one: first the rows of each part, then the parts' sums."""
     rows, columns = x.shape[-2:]
     parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
     bounds = [rows * part // parts for part in range(parts + 1)]

@@ -10,7 +10,7 @@ from legacy_opt.recorded.arrays.interpreter import part_of, run_program, shape_i
 from legacy_opt.recorded.arrays.library import Library
 
 
-def _written(array: Any, place: Any, new: Any) -> Any:
+def _write(array: Any, place: Any, new: Any) -> Any:
     array[place] = new
     return array
 
@@ -20,30 +20,33 @@ def updated(
     update: interpreter.ArrayUpdate,
     scalars: Mapping[str, Any],
     taken: Callable[..., Any] = operator.getitem,
-    written: Callable[..., Any] = _written,
+    written: Callable[..., Any] = _write,
 ) -> Tuple[Any, Dict[str, Any]]:
-    """Returns the new values of a variable and its slots; by default, the same arrays, changed.
+    """Returns the new values of a variable and its slots; by default, changes the arrays.
 
     Args:
       library: the array library.
       update: the update. The ids of a sparse gradient are distinct.
       scalars: the results of `Record.before`.
-      taken: a function (array, place) that returns the elements at a place.
+      taken: a function (array, place) that returns the elements at a place (ids, or ... for all).
       written: a function (array, place, values) that returns the array with other values there.
     """
     _, group, program, variable, gradient, slots = update
-    ids, gradient = gradient if isinstance(gradient, tuple) else (None, gradient)
-    slots, dtype = dict(slots), str(variable.dtype).rpartition(".")[2]
+    slots = dict(slots)
+    ids = None
+    if isinstance(gradient, tuple):
+        ids, gradient = gradient
 
-    def read(array: Any, its_dtype: str = dtype) -> Any:
-        return library.rounded(library.array(array), its_dtype)
+    def read(array: Any, dtype: str = str(variable.dtype).rpartition(".")[2]) -> Any:
+        return library.rounded(library.array(array), dtype)
 
     if ids is not None and group.first is not None:
         inputs = read(gradient), read(taken(variable, ids)), {}
         new, _, _ = run_program(library, group.first, {}, *inputs, scalars)
         variable = written(variable, ids, new)
     if ids is not None and not program.by_rows:
-        gradient, ids = written(library.zeros_like(variable), ids, gradient), None
+        gradient = written(library.zeros_like(variable), ids, gradient)
+        ids = None  # from here on, all rows are updated
     rows = ... if ids is None else ids
     value = taken(variable, rows)
     shapes, old = {}, {}
@@ -54,7 +57,7 @@ def updated(
     inputs = read(gradient), read(value), old
     new_value, changed, factors = run_program(library, program, group.slots, *inputs, scalars)
     for name, factor in factors.items():
-        if program.by_rows:
+        if program.by_rows:  # otherwise the program has faded all elements
             faded = library.array(slots[name]) * factor
             faded = library.rounded(faded, group.slots[name].dtype)
             slots[name] = written(slots[name], ..., faded)

@@ -33,8 +33,8 @@ class State(NamedTuple):
       hyperparams: a dict from names to scalars. Values that are not from schedules may be changed
         between steps.
       shared: a dict from names of shared variables to scalars.
-      slots: a dict from names of slots to trees as the parameters, with None where a parameter does
-        not have the slot.
+      slots: a dict from names of slots to trees of the same structure as the parameters, with None
+        where a parameter lacks the slot.
     """
 
     count: Any
@@ -47,7 +47,7 @@ class JaxOptimizer:
     """An optimizer of JAX arrays. Its functions are pure, and can be compiled by `jax.jit`.
 
     The parameters are any tree (pytree) of arrays of the record's dtype. If the record is for
-    variables of certain names, these are the keys of the path to a parameter, joined by "/".
+    variables of certain names, a parameter's name is the keys of its path, joined by "/".
 
     Example::
 
@@ -95,7 +95,8 @@ class JaxOptimizer:
         """
         leaves, tree = leaves_of(params)
         count = jnp.zeros((), dtype_of("int64"))
-        values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
+        scheduled = {name: each(count) for name, each in self._schedules.items()}
+        values = {**self._numbers, **scheduled}
         record = interpreter.started(self.record, values)
         groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
         names = sorted({name for group in self.record.groups for name in group.slots})
@@ -107,30 +108,32 @@ class JaxOptimizer:
         return State(count, self._hyperparams(values, count), shared, slots)
 
     def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
-        """Yields a slot for each parameter."""
+        """Yields the slot of this name, or None, for each parameter."""
         for group, (_, value) in zip(groups, leaves):
             slot = group.slots.get(name)
-            yield slot and jnp.full(
-                stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
-            )
+            if slot is None:
+                yield None
+            else:
+                shape = stored_shape(slot.layout, value.shape)
+                yield jnp.full(shape, slot.initial, dtype_of(slot.dtype))
 
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
 
-        In a compiled function, ``donate_argnums=(0, 1)`` spares copies of large tables.
+        With `jax.jit`, ``donate_argnums=(0, 1)`` avoids copies of large tables.
 
         Args:
           params: the parameters.
           state: the state, of `init` or `step`.
-          gradients: a tree as the parameters, of arrays, `Rows`, and None for no gradient. If the
-            record clips gradients by their global norm, the squares are added in the order of
-            `jax.tree.leaves`: that of sorted names in a dict, but not in an OrderedDict.
+          gradients: a tree of the same structure, of arrays, `Rows`, and None for no gradient. If
+            the record clips gradients by their global norm, the squares are added in the order of
+            `jax.tree.leaves`: the names of a dict are sorted, those of an OrderedDict are not.
 
         Raises:
           RecordError: the record has no update for such a gradient, or the gradient does not have
             the parameter's shape and dtype.
         """
-        return self.stepped(params, state, gradients, updated, lambda value: value)
+        return self.stepped(params, state, gradients, update=updated, unchanged=lambda value: value)
 
     def update_rows(self, table: Any, state: State, ids: Any, values: Any) -> Tuple[Any, State]:
         """Updates rows of one table; returns the new table and its new state.
@@ -157,14 +160,14 @@ class JaxOptimizer:
         update: Callable[..., Tuple[Any, Dict[str, Any]]],
         unchanged: Callable[[Any], Any],
     ) -> Tuple[Any, State]:
-        """Returns a tree of the results of a function for each parameter, and the new state.
+        """Returns a tree with the result of `update` for each parameter, and the new state.
 
         Args:
           params: see `step`.
           state: see `step`.
           gradients: see `step`.
-          update: a function such as `updates.updated`.
-          unchanged: a function that returns the result for a parameter that is not updated.
+          update: `updates.updated`, or a function like it.
+          unchanged: a function that returns the result for a parameter without an update.
         """
         leaves, tree = leaves_of(params)
         slots = {name: tree.flatten_up_to(each) for name, each in state.slots.items()}
@@ -183,19 +186,18 @@ class JaxOptimizer:
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
             group = self.record.group_of(name, value.shape, value.dtype)
             if gradient is not None and value.size:
-                own = {slot: slots[slot][i] for slot in group.slots}
-                updates[i] = ArrayUpdate.of(name, group, value, gradient, own, dtype_of)
+                old = {slot: slots[slot][i] for slot in group.slots}
+                updates[i] = ArrayUpdate.of(name, group, value, gradient, old, dtype_of)
         if self.record.clipping is not None:
+            clip = clipping.clipped_by_global_norm
             limits = [given[CLIP_NORM]] * len(updates)
-            clipped = clipping.clipped_by_global_norm(
-                library, self.record, updates.values(), limits
-            )
+            clipped = clip(library, self.record, updates.values(), limits)
             updates = dict(zip(updates, clipped))
         scalars = interpreter.run_function(library, self.record.before, given)
         results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
-        for i, its_update in updates.items():
-            results[i], own = update(library, its_update, scalars)
-            for slot, new in own.items():
+        for i, array_update in updates.items():
+            results[i], new_values = update(library, array_update, scalars)
+            for slot, new in new_values.items():
                 slots[slot][i] = new
         after = interpreter.run_function(library, self.record.after, given)
         shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
@@ -206,13 +208,14 @@ class JaxOptimizer:
         """Returns the hyperparameters of a step as arrays.
 
         Raises:
-          RecordError: there are other names, or a float in place of an integer.
+          RecordError: a name is unknown or missing, a value has another sign than when it was
+            recorded, or a float replaces an integer.
         """
         scalars = self.record.hyperparameters
         if set(values) != set(scalars):
             raise RecordError(f"hyperparams must be {sorted(scalars)}, got {sorted(values)}")
         values = dict(values, **{name: each(count) for name, each in self._schedules.items()})
-        numbers = {  # those that are known; a value in a compiled function is not
+        numbers = {  # a Tracer, in a compiled function, has no number
             name: float(values[name])
             for name in self.record.nonzero
             if not isinstance(values[name], jax.core.Tracer)
@@ -229,7 +232,8 @@ class JaxOptimizer:
             name: jnp.asarray(value, dtype_of(scalars[name].dtype))
             for name, value in values.items()
         }
-        for name in self.record.nonzero:  # a compiled function cannot raise an error
+        # A compiled function cannot raise an error, so another sign makes all floats NaN.
+        for name in self.record.nonzero:
             has_sign = jnp.sign(values[name]) == np.sign(scalars[name].value or 0)
             for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
                 arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
@@ -239,7 +243,7 @@ class JaxOptimizer:
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
     """Returns the pairs (name, array) of a tree, and its structure.
 
-    A name has the keys of the path to the array, joined by "/".
+    A name is the keys of the path to the array, joined by "/".
     """
     pairs, tree = jax.tree_util.tree_flatten_with_path(params)
     return [
@@ -255,7 +259,7 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
     if isinstance(gradient, Rows):
         ids, values = gradient
         if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
-            # Without x64, JAX would wrap ids of 64 bits.
+            # Without x64, JAX would keep 32 bits of an id, which may be the number of another row.
             ids = np.where((ids >= 0) & (ids < 2**31), ids, -1).astype("int32")
         gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
     else:
@@ -265,7 +269,7 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
 
 
 def check_x64(record: Record, level: str) -> None:
-    """Raises a RecordError if a record needs numbers of 64 bits, and JAX has none."""
+    """Raises a RecordError if a record needs numbers of 64 bits, which JAX has only with x64."""
     if jax.config.jax_enable_x64:
         return
     reason = f"variables of {record.dtype}" if record.dtype == "float64" else None

@@ -12,9 +12,10 @@ from legacy_opt.recorded.arrays.library import Library
 
 
 def hidden_zero(*arrays: Any) -> Any:
-    """Returns an integer that is zero, because no square has the remainder 2 when divided by 3.
+    """Returns an integer that is zero, which a compiler does not know.
 
-    A compiler does not know that. One of the arrays must not be a constant of the program.
+    No square has the remainder 2 when divided by 3. One of the arrays must not be a constant of the
+    program.
     """
     firsts = [each[(slice(1),) * each.ndim].sum().astype("int32") for each in arrays]
     number = sum(firsts) & 0xFFF
@@ -25,12 +26,12 @@ def _bits(x: Any) -> Any:
     return jax.lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
 
 
-# XLA removes `jax.lax.optimization_barrier`, in some versions before LLVM merges operations.
+# Some versions of XLA remove `jax.lax.optimization_barrier` before LLVM merges operations.
 @jax.custom_jvp
 def _hidden(x: Any, zero: Any) -> Any:
     """Hides from the compiler how floats were computed, so that it rounds them."""
     bits = _bits(x)
-    # Twice the exclusive or would cancel itself; twice this one does not.
+    # "|", because XLA would cancel two exclusive ors of the same numbers.
     return jax.lax.bitcast_convert_type(bits | zero.astype(bits.dtype), x.dtype)
 
 
@@ -48,7 +49,7 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Any:
 class Exact:
     """An array whose operators round as IEEE 754 says, also in a function that XLA compiles.
 
-    XLA would compute a product and a sum with one rounding, and rewrite divisions.
+    XLA itself would compute a product and a sum with one rounding, and rewrite divisions.
 
     Attributes:
       array: the array of JAX.
@@ -62,7 +63,7 @@ class Exact:
         self.zero = zero
 
     def made(self, array: Any) -> Exact:
-        """Returns a rounded result."""
+        """Returns the result of an operation; XLA must round it."""
         is_float = jnp.issubdtype(array.dtype, jnp.floating)
         return Exact(_hidden(array, self.zero) if is_float else array, self.zero)
 
@@ -104,12 +105,12 @@ class Exact:
 
 
 def plain(x: Any) -> Any:
-    """Returns the array of JAX in an `Exact` array, and anything else as it is."""
+    """Returns the array of JAX in an `Exact` array. Returns other values unchanged."""
     return x.array if isinstance(x, Exact) else x
 
 
 def dtype_of(name: str) -> Any:
-    """Returns a dtype; without `jax_enable_x64`, JAX has none of 64 bits."""
+    """Returns a dtype; without `jax_enable_x64`, one of 32 bits in place of 64."""
     return jax.dtypes.canonicalize_dtype(name)
 
 
@@ -135,6 +136,7 @@ class JaxLibrary(Library):
         return plain(x)
 
     def _made(self, x: Any) -> Any:
+        """Returns the result of an operation that does not round."""
         return Exact(x, self._zero) if self._is_exact else x
 
     def constant(self, value: Any, dtype: str) -> Any:
@@ -171,7 +173,7 @@ class JaxLibrary(Library):
         return self._made(jax.lax.bitcast_convert_type(plain(bits), jnp.float64))
 
     def in_order(self, x: Any, axis: int) -> Any:
-        # The cumulative sum of JAX adds in another order.
+        # Not `jnp.cumsum`, which adds in another order.
         parts = jnp.moveaxis(plain(x), axis, 0)
         total, _ = jax.lax.scan(
             lambda total, part: (total + part, None),

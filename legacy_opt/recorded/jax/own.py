@@ -31,9 +31,9 @@ class OptaxOwn(NamedTuple):
 
     Attributes:
       transformation: the `optax.GradientTransformation`.
-      opt_state: its state.
+      opt_state: the transformation's state.
       params: a dict from names of the trained variables to arrays.
-      grade: how near its training is, for dense gradients.
+      grade: how near the training is to the rule's, for dense gradients.
     """
 
     transformation: Any
@@ -96,11 +96,12 @@ def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str,
         field: {name: jnp.asarray(slots[slot]) for name, slots in state.slots.items()}
         for slot, field in setting.slots.items()
     }
-    if setting.name == "rmsprop":  # its trace has the sign of updates, which are added
+    if setting.name == "rmsprop":  # optax adds the trace to parameters, TensorFlow subtracts it
         fields["trace"] = {name: -each for name, each in fields["trace"].items()}
     fields["count"] = jnp.asarray(setting.step, jnp.int32)
 
     def filled(part: Any) -> Any:
+        """Returns a state of optax, a tree of tuples, with these fields."""
         if hasattr(part, "_fields"):
             return part._replace(**{each: fields[each] for each in part._fields if each in fields})
         return tuple(map(filled, part)) if isinstance(part, tuple) else part

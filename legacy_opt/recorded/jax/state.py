@@ -32,27 +32,28 @@ def state_of(
 
     Args:
       record: the `Record`.
-      state: a `legacy_opt.recorded.jax.State`, or a state of optax in which there is one. Of
-        `optax.multi_transform`, all states of this rule are joined, and parameters without such a
-        state are variables that are not trained.
+      state: a `legacy_opt.recorded.jax.State`, or a state of optax that contains one. All states of
+        this rule, as in `optax.multi_transform`, are joined. Parameters without such a state are
+        variables that are not trained.
       params: the tree of parameters.
-      names: a dict from names of TensorFlow's variables to those of the parameters, which are the
-        keys of the path to a parameter, joined by "/". By default, they are the same.
+      names: a dict from names of TensorFlow's variables to names of parameters: the keys of the
+        path to a parameter, joined by "/". By default, both are the same.
 
     Raises:
       RecordError: there is no such state, a parameter has more than one, states have completed
         different steps, two parameters have the same name, or `names` does not fit them.
     """
-    first, *others = states = _own(record, state)
+    states = _states_of(record, state)
     variables, slots = {}, {}
-    for _, name, value, own in _parameters(record, states, params, names):
+    for _, name, value, arrays in _parameters(record, states, params, names):
         variables[name] = np.array(value)
-        if own is not None:
+        if arrays is not None:
             group = record.group_of(name, value.shape, value.dtype)
-            check_slots(name, group, value.shape, own, dtype_of)
+            check_slots(name, group, value.shape, arrays, dtype_of)
             slots[name] = {
-                each: np.array(own[each], slot.dtype) for each, slot in group.slots.items()
+                each: np.array(arrays[each], slot.dtype) for each, slot in group.slots.items()
             }
+    first, *others = states
     shared = {
         name: np.asarray(first.shared[name], scalar.dtype)[()]
         for name, scalar in record.shared.items()
@@ -70,9 +71,9 @@ def load_state(
     params: Any,
     names: Optional[Mapping[str, str]] = None,
 ) -> Tuple[Any, Any]:
-    """Returns the state and the parameters with the values of a saved state; see `state_of`.
+    """Returns `state` and `params` with the values of a saved state; see `state_of`.
 
-    Hyperparameters keep the values that they have in `state`.
+    Hyperparameters keep the values in `state`.
 
     Example::
 
@@ -86,11 +87,12 @@ def load_state(
         variable with the parameter's shape.
     """
     state_files.check_rule(saved, record)
-    states = _own(record, state)
+    states = _states_of(record, state)
     found = _parameters(record, states, params, names)
-    for _, name, value, own in found:
-        if own is not None or name in saved.variables or name in (names or {}):
-            state_files.check_variable(saved, name, value, own is not None)
+    for _, name, value, arrays in found:
+        is_trained = arrays is not None
+        if is_trained or name in saved.variables or name in (names or {}):
+            state_files.check_variable(saved, name, value, is_trained)
     name_of = {path: name for path, name, *_ in found}
     shared = {name: _loaded(value) for name, value in saved.shared.items()}
 
@@ -99,12 +101,12 @@ def load_state(
         return tree.unflatten(_loaded(saved.slots[name_of[path]][slot]) for path, _ in leaves)
 
     new = {
-        id(own): own._replace(
-            count=jnp.asarray(saved.global_step, own.count.dtype),
+        id(each): each._replace(
+            count=jnp.asarray(saved.global_step, each.count.dtype),
             shared=shared,
-            slots={slot: loaded(slot, old) for slot, old in own.slots.items()},
+            slots={slot: loaded(slot, old) for slot, old in each.slots.items()},
         )
-        for own in states
+        for each in states
     }
     values = (_loaded(saved.variables.get(name, value)) for _, name, value, _ in found)
     state = jax.tree.map(lambda each: new.get(id(each), each), state, is_leaf=_is_state)
@@ -115,7 +117,7 @@ def _is_state(x: Any) -> bool:
     return isinstance(x, State)
 
 
-def _own(record: Record, state: Any) -> List[State]:
+def _states_of(record: Record, state: Any) -> List[State]:
     """Returns the states of a rule in a state of optax."""
     names = {slot for group in record.groups for slot in group.slots}
     found = [
@@ -131,29 +133,33 @@ def _own(record: Record, state: Any) -> List[State]:
 def _parameters(
     record: Record, states: List[State], params: Any, names: Optional[Mapping[str, str]]
 ) -> List[Tuple[str, str, Any, Optional[Dict[str, Any]]]]:
-    """Returns the path, the name, the array and the slots of each parameter.
+    """Returns tuples (path, name, array, slots), one for each parameter.
 
     Slots are None if no state has them: optax leaves masked parameters out of a state.
     """
     leaves, _ = leaves_of(params)
     names_of = {path: name for name, path in (names or {}).items()}
-    tables = [
-        {slot: dict(leaves_of(tree)[0]) for slot, tree in own.slots.items()} for own in states
-    ]
-    known = {path for table in tables for its in table.values() for path in its}
-    for path in sorted({*names_of, *known} - {path for path, _ in leaves}):
+    slots_of: Dict[str, List[Dict[str, Any]]] = {}  # by path; from each state that has slots
+    for state in states:
+        slots: Dict[str, Dict[str, Any]] = {}
+        for slot, tree in state.slots.items():
+            for path, array in leaves_of(tree)[0]:
+                slots.setdefault(path, {})[slot] = array
+        for path, arrays in slots.items():
+            slots_of.setdefault(path, []).append(arrays)
+    for path in sorted({*names_of, *slots_of} - {path for path, _ in leaves}):
         where = "names" if path in names_of else "the state"
         raise RecordError(f"{where} has {path!r}, but there is no such parameter")
     found = []
-    for name, path, value in distinct((names_of.get(pair[0], pair[0]), *pair) for pair in leaves):
-        rows = [{slot: its[path] for slot, its in each.items() if path in its} for each in tables]
-        rows = [row for row in rows if row]
+    named = [(names_of.get(path, path), path, value) for path, value in leaves]
+    for name, path, value in distinct(named):
+        of_states = slots_of.get(path, [])
+        if len(of_states) > 1:
+            raise RecordError(f"state has {len(of_states)} states of {name!r}, expected 1")
         group = state_files.group_of(record, name, value.dtype, value.shape)
-        if len(rows) > 1:
-            raise RecordError(f"state has {len(rows)} states of {name!r}, expected 1")
-        if not rows and group is not None and not group.slots:
-            rows = [{}]
-        found.append((path, name, value, rows[0] if rows else None))
+        if not of_states and group is not None and not group.slots:
+            of_states = [{}]
+        found.append((path, name, value, of_states[0] if of_states else None))
     return found
 
 

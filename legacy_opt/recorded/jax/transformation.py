@@ -21,15 +21,14 @@ def from_record(
 ) -> optax.GradientTransformation:
     """Makes a transformation whose updates change parameters by a recorded rule.
 
-    If no other transformation follows, `optax.apply_updates(params, updates)` has the bits of
-    native kernels. The state is a `State`, or part of that of `optax.chain`. Its `hyperparams` are
-    as those of `optax.inject_hyperparams`: a new value does not compile a step again.
+    If no other transformation follows, `optax.apply_updates(params, updates)` gives the same bits
+    as native kernels. The state is a `State`, in the state of `optax.chain` if there is one. As
+    with `optax.inject_hyperparams`, a new value in `hyperparams` does not compile a step again.
 
     The rules of AdagradDA, AdamW, Ftrl, MomentumW, ProximalAdagrad and ProximalGradientDescent do
-    not subtract an update from the parameter. Their updates are differences of the new and the old
-    parameter, in float64 for parameters of float32. Adding them gives the new parameter, if it is
-    zero or at least 2**-28 of the old one. With float64, there are no such updates: use
-    `JaxOptimizer`.
+    not subtract an update from the parameter. Their updates are the new minus the old parameter, in
+    float64 for float32. They are exact if the new parameter is zero or at least 2**-28 of the old
+    one. For float64, use `JaxOptimizer`.
 
     Example::
 
@@ -51,7 +50,7 @@ def from_record(
       **hyperparameters: other values of hyperparameters: numbers or schedules.
 
     Raises:
-      RecordError: see `JaxOptimizer`; or the level is "exact", and no updates have the bits.
+      RecordError: see `JaxOptimizer`; or `level` is "exact", and no update gives the exact bits.
       ValueError: `level` is unknown.
     """
     optimizer = JaxOptimizer(record, level, **hyperparameters)
@@ -63,7 +62,7 @@ def from_record(
             raise ValueError("params is None: call update(gradients, state, params)")
         if any(map(_is_rows, jax.tree.leaves(updates, is_leaf=_is_rows))):
             raise RecordError("updates of optax are dense: for Rows, use JaxOptimizer.step")
-        return optimizer.stepped(params, state, updates, addend, _no_change)
+        return optimizer.stepped(params, state, updates, update=addend, unchanged=_no_change)
 
     return optax.GradientTransformation(optimizer.init, update)
 

@@ -17,9 +17,9 @@ _NOWHERE = 2**31 - 1  # the number of no row
 class Rows(NamedTuple):
     """A sparse gradient. Ids may be repeated; their rows are added in their order.
 
-    As shapes in `jax.jit` are fixed, ids may be padded, with -1 for example: rows whose ids are not
-    in [0, rows of the variable) are ignored. If gradients are clipped by their global norm, such
-    ids are the last.
+    As shapes in `jax.jit` are fixed, ids may be padded, for example with -1: ids outside of
+    [0, rows of the variable) are ignored. If gradients are clipped by their global norm, these ids
+    must be the last.
 
     Example::
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
         return Rows(ids, jnp.where(is_row, self.values, 0))
 
     def _distinct(self, library: JaxLibrary) -> Tuple[Any, Any, Any]:
-        """Returns the distinct ids, their first positions, and their sums."""
+        """Returns the distinct ids, their first positions, and the sums of their rows."""
         ids, first, inverse = jnp.unique(
             self.ids,
             return_index=True,
@@ -54,19 +54,19 @@ class Rows(NamedTuple):
             size=len(self.ids),
             fill_value=_NOWHERE,
         )
-        # Adding to -0 changes no number, and no sign of a zero. If nothing were hidden, XLA would
-        # begin with the number to which the sums are added later.
+        # Adding to -0 changes no number, and no sign of a zero. `array` hides the values and sums
+        # from XLA, which would otherwise begin with the number to which a sum is added later.
         values = plain(library.array(self.values))
         sums = jnp.full_like(values, -0.0).at[inverse.reshape(-1)].add(values)
         return ids, first, plain(library.array(sums))
 
     def summed(self, library: JaxLibrary) -> Rows:
-        """Returns distinct ids, and the sums of their rows in the order of the ids."""
+        """Returns the distinct ids, and the sum of the rows of each id."""
         ids, _, sums = self._distinct(library)
         return Rows(ids, sums)
 
     def summed_in_place(self, library: JaxLibrary) -> Rows:
-        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
         ids, first, sums = self._distinct(library)
         first = jnp.where(ids == _NOWHERE, _NOWHERE, first)
         return Rows(self.ids, jnp.zeros_like(sums).at[first].set(sums, mode="drop"))
@@ -100,12 +100,13 @@ def is_subtraction(program: Program) -> bool:
 def addend(
     library: JaxLibrary, update: ArrayUpdate, scalars: Mapping[str, Any]
 ) -> Tuple[Any, Dict[str, Any]]:
-    """Returns what must be added to a variable, and the new values of its slots; see `updated`."""
+    """Returns the number to add to a variable, and the new values of its slots; see `updated`."""
     program = update.program
     if is_subtraction(program):
         program = program._replace(value=program.nodes[program.value].inputs[1])
         subtracted, slots = updated(library, update._replace(program=program), scalars)
         return -subtracted, slots
     new, slots = updated(library, update, scalars)
-    new, old = (library.cast(library.array(each), "float64") for each in (new, update.variable))
+    new = library.cast(library.array(new), "float64")
+    old = library.cast(library.array(update.variable), "float64")
     return plain(new - old), slots

@@ -147,26 +147,24 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     def _new_slots(self, variable: Any, record: Record) -> Dict[str, Any]:
         dtype = keras.backend.standardize_dtype(variable.dtype)
         group = record.group_of(variable.path, variable.shape, dtype)
-        prefix, slots = variable.path.replace("/", "_"), {}
+        prefix = variable.path.replace("/", "_")
+        slots = {}
         for name, slot in group.slots.items():
             shape = stored_shape(slot.layout, variable.shape)
+            # How the variable is distributed among devices.
             layout = getattr(variable, "_layout", None) if shape == variable.shape else None
             slots[name] = self._new(shape, slot.initial, slot.dtype, f"{prefix}_{name}", layout)
         return slots
 
     def _new(self, shape: Any, value: Any, dtype: str, name: str, layout: Any = None) -> Any:
-        return self.add_variable(
-            shape,
-            keras.initializers.Constant(value),
-            self._rule.dtype_of(dtype),
-            layout=layout,
-            name=name,
-        )
+        initializer = keras.initializers.Constant(value)
+        dtype = self._rule.dtype_of(dtype)
+        return self.add_variable(shape, initializer, dtype, layout=layout, name=name)
 
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
-        # `update_step` gets one variable; but a step has one set of scalars, and clipping.
+        # Not `update_step`, which gets one variable: scalars and clipping are for all variables.
         rate = keras.ops.convert_to_tensor(learning_rate)
         step = keras.ops.convert_to_tensor(self.iterations)
         self._rule.step(grads, trainable_variables, rate, step)
@@ -193,8 +191,8 @@ class _Rule:
     record: Record
     level: str
     hyperparameters: Mapping[str, Any]  # without the learning rate
-    tables: Sequence[str]  # their paths
-    # Variables of Keras: of each path the slots by names, and the shared variables by names.
+    tables: Sequence[str]  # paths of variables
+    # Slots by the path of their variable and by name, and shared variables by name.
     slots: Dict[str, Dict[str, Any]] = dataclasses.field(default_factory=dict)
     shared: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -207,7 +205,7 @@ class _Rule:
         return {**self.hyperparameters, **rates}
 
     def dtype_of(self, dtype: str) -> str:
-        """Returns the dtype that a variable gets."""
+        """Returns the dtype of Keras' variable for a slot or shared variable of this dtype."""
         return dtype
 
     def step(self, grads: Sequence[Any], variables: Sequence[Any], rate: Any, step: Any) -> None:
@@ -231,7 +229,7 @@ class _InJax(_Rule):
         from legacy_opt.recorded.jax import State
 
         paths = [variable.path for variable in variables]
-        in_order = collections.OrderedDict
+        in_order = collections.OrderedDict  # JAX sorts other dicts; clipping adds in this order
         params = in_order((variable.path, variable.value) for variable in variables)
         names = {name for path in paths for name in self.slots[path]}
         slots = {
@@ -243,7 +241,7 @@ class _InJax(_Rule):
         }
         shared = {name: variable.value for name, variable in self.shared.items()}
         gradients = in_order(
-            (path, self._rows(grad) if path in self.tables else grad)
+            (path, _rows_in_jax(grad) if path in self.tables else grad)
             for path, grad in zip(paths, grads)
         )
         state = State(step, self.given(rate), shared, slots)
@@ -255,14 +253,15 @@ class _InJax(_Rule):
         for name, variable in self.shared.items():
             variable.assign(state.shared[name])
 
-    def _rows(self, gradient: Any) -> Any:
-        """Returns the rows that are not zero."""
-        import jax.numpy as jnp
 
-        from legacy_opt.recorded.jax import Rows
+def _rows_in_jax(gradient: Any) -> Any:
+    """Returns the rows of a gradient that are not zero, as `Rows`."""
+    import jax.numpy as jnp
 
-        is_touched = jnp.any(gradient != 0, axis=tuple(range(1, gradient.ndim)))
-        return Rows(jnp.where(is_touched, jnp.arange(len(gradient)), -1), gradient)
+    from legacy_opt.recorded.jax import Rows
+
+    is_touched = jnp.any(gradient != 0, axis=tuple(range(1, gradient.ndim)))
+    return Rows(jnp.where(is_touched, jnp.arange(len(gradient)), -1), gradient)
 
 
 class _InTorch(_Rule):
@@ -271,7 +270,7 @@ class _InTorch(_Rule):
 
         from legacy_opt.recorded import torch as recorded_torch
 
-        # An optimizer of PyTorch whose state is the tensors of Keras, which it changes.
+        # In each step, a new optimizer of PyTorch gets the tensors of Keras, and changes them.
         parameters = [variable.value for variable in variables]
         named = [(variable.path, each) for variable, each in zip(variables, parameters)]
         optimizer = recorded_torch.RecordedOptimizer(
@@ -281,23 +280,24 @@ class _InTorch(_Rule):
         group[_RATE if "lr" in self.record.hyperparameters else "lr"] = rate
         group["global_step"] = step.detach().clone()
         group.update((name, variable.value) for name, variable in self.shared.items())
-        old = [parameter.grad for parameter in parameters]
+        old_grads = [parameter.grad for parameter in parameters]
         with torch.no_grad():
             for variable, parameter, grad in zip(variables, parameters, grads):
                 slots = self.slots[variable.path]
                 optimizer.state[parameter] = {name: slots[name].value for name in slots}
                 is_table = variable.path in self.tables and not grad.is_sparse
-                parameter.grad = self._rows(grad) if is_table else grad
+                parameter.grad = _rows_in_torch(grad) if is_table else grad
             optimizer.step()
-        for parameter, grad in zip(parameters, old):
+        for parameter, grad in zip(parameters, old_grads):
             parameter.grad = grad
 
-    def _rows(self, gradient: Any) -> Any:
-        """Returns the rows that are not zero."""
-        import torch
 
-        ids = torch.nonzero((gradient != 0).reshape(len(gradient), -1).any(1))[:, 0]
-        return torch.sparse_coo_tensor(ids[None], gradient[ids], gradient.shape)
+def _rows_in_torch(gradient: Any) -> Any:
+    """Returns the rows of a gradient that are not zero, as a sparse tensor."""
+    import torch
+
+    ids = torch.nonzero((gradient != 0).reshape(len(gradient), -1).any(1))[:, 0]
+    return torch.sparse_coo_tensor(ids[None], gradient[ids], gradient.shape)
 
 
 def _rule_of_backend() -> Any:

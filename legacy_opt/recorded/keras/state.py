@@ -24,8 +24,8 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
 
     Args:
       optimizer: the `RecordedOptimizer`.
-      names: a dict from names of TensorFlow's variables to those of Keras. By default, the names
-        are the paths of Keras.
+      names: a dict from names of TensorFlow's variables to variables of Keras. By default, the
+        names are the paths of Keras.
 
     Raises:
       RecordError: the optimizer is not built, or two variables have the same name.
@@ -53,8 +53,8 @@ def load_state(
     """Writes a state into the variables and slots of an optimizer; see `state_of`.
 
     Raises:
-      RecordError: the optimizer is not built, or the state belongs to another rule, or does not
-        have a variable with this shape. Nothing has been changed.
+      RecordError: the optimizer is not built, or the state belongs to another rule or lacks a
+        variable of the same shape. Nothing has been changed.
     """
     check_rule(state, optimizer.record)
     found = list(_named(optimizer, names))
@@ -72,7 +72,7 @@ def load_state(
 def _named(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, ...]]:
-    """Returns the names, the variables of Keras, and whether they are trained."""
+    """Yields tuples (name, variable of Keras, True; or None if the variable is not trained)."""
     if not optimizer.built:
         raise RecordError("the optimizer has no state: call optimizer.build(variables)")
     return named_variables(((str(each.path), each, True) for each in optimizer.trained), names)

@@ -1,6 +1,6 @@
 """The table of optimizers of other libraries that compute nearly the same as a rule.
 
-How near they are is measured by `grading`, and in Keras by `compat.in_keras.plain_keras`.
+`grading`, and for Keras `compat.in_keras.plain_keras`, measure how near they are.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ class Neighbour(NamedTuple):
     Attributes:
       rules: the names of the rules: of classes of TensorFlow, tf.contrib.opt and this package.
       library: `KERAS`, `TORCH` or `OPTAX`.
-      name: the name of the class; in optax, of the function.
-      arguments: a dict from its arguments to our hyperparameters, to constants, or to functions of
-        a dict with our hyperparameters, "slots" (the names of our slots) and "step" (the number of
-        steps); a list of results means that any may be right. Keras' lack the learning rate.
-      slots: a dict from our slots to their names, of which the last is that in Keras 3. A rule may
-        have only some of them.
-      needs: a hyperparameter, or "". If the rule has it, rows that need none do not count.
+      name: the name of the optimizer's class; in optax, of the function.
+      arguments: a dict from the optimizer's arguments to names of our hyperparameters, to
+        constants, or to functions. A function gets a dict with our hyperparameters, "slots" (the
+        names of our slots) and "step" (the number of steps). It may return a list of values to
+        try. With Keras, the learning rate is left out.
+      slots: a dict from our slots to the optimizer's names of them; the last is the name in
+        Keras 3. A rule may have only some of these slots.
+      needs: a hyperparameter that the rule must have for this row, or "". Rows with "" count only
+        if the rule has no hyperparameter that another row needs.
     """
 
     rules: Tuple[str, ...]
@@ -39,15 +41,16 @@ def of_library(library: str) -> Mapping[str, List[Neighbour]]:
     """Returns a dict from the rules that have neighbours in a library to their rows."""
     found = {}
     for row in NEIGHBOURS:
-        for rule in row.rules if row.library == library else ():
-            found.setdefault(rule, []).append(row)
+        if row.library == library:
+            for rule in row.rules:
+                found.setdefault(rule, []).append(row)
     return found
 
 
 def _epsilon(ours: Mapping[str, Any]) -> float:
-    """Returns the epsilon of an Adam that adds it after the correction of the bias.
+    """Returns the epsilon for an Adam that adds epsilon after the correction of the bias.
 
-    TensorFlow adds epsilon to the uncorrected root. The other epsilon is the same in this step.
+    TensorFlow adds epsilon to the uncorrected root. Both are equal in this step, not in later ones.
     """
     correction = -math.expm1((ours["step"] + 1) * math.log(ours["beta2"]))
     return ours["epsilon"] / math.sqrt(correction)
@@ -60,8 +63,8 @@ _COMPUTED: Dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "_has_mg": lambda ours: "mg" in ours["slots"],
     "_nesterov": lambda ours: [False, True] if ours["momentum"] > 0 else [False],
 }
-# A row has the class, the rules (without "Optimizer"), and what the rule needs; theirs=ours for
-# each argument, where =ours is left out if it is the same; and ours=theirs for each slot.
+# Columns: name | rules without "Optimizer" | needs | arguments | slots; see `Neighbour`.
+# An argument is theirs=ours, or only theirs if both names are the same; a slot is ours=theirs.
 _ROWS = {
     KERAS: """
 SGD | GradientDescent || momentum=0.0 nesterov=False |
@@ -104,14 +107,15 @@ rmsprop | RMSProp || learning_rate decay eps=epsilon momentum centered=_has_mg |
 def _read(library: str) -> Iterator[Neighbour]:
     for line in _ROWS[library].replace("\n    ", " ").strip().splitlines():
         (name,), rules, needs, arguments, slots = (cell.split() for cell in line.split("|"))
-        pairs = [each.split("=") for each in arguments]
+        pairs = [each.partition("=") for each in arguments]
+        slot_pairs = [each.split("=") for each in slots]
         yield Neighbour(
-            tuple(rule + "Optimizer" for rule in rules),
-            library,
-            name,
-            {theirs: _value(*ours or [theirs]) for theirs, *ours in pairs},
-            {ours: tuple(theirs.split("/")) for ours, theirs in (s.split("=") for s in slots)},
-            "".join(needs),
+            rules=tuple(rule + "Optimizer" for rule in rules),
+            library=library,
+            name=name,
+            arguments={theirs: _value(ours or theirs) for theirs, _, ours in pairs},
+            slots={ours: tuple(theirs.split("/")) for ours, theirs in slot_pairs},
+            needs="".join(needs),
         )
 
 

@@ -1,7 +1,7 @@
 """Compares recorded rules with optimizers of other libraries that do nearly the same.
 
-`torch_own` and `optax_own` translate states to such an optimizer. How near it is, is measured: a
-small problem trains with the rule, its state is translated, and both go on.
+`torch_own` and `optax_own` translate states to such an optimizer. To measure the difference, a
+small problem trains with the rule, its state is translated, and both optimizers go on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
 _SCALES = (1.0, 1e-2, 1e-4, 1e-6, 1e-7)  # of the gradients
 _SQUARES = ("v", "rms", "accum")  # slots with means of squares of gradients
-_LARGEST_SHARE = 1e-4  # of the way that the weights went
+_LARGEST_SHARE = 1e-4  # a difference up to this share of the weights' way is `ROUNDING`
 
 
 class Grade(NamedTuple):
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
     name: str
     arguments: Dict[str, Any]
     slots: Mapping[str, str]  # from our names to the library's
-    step: int  # the number of steps that it counts
+    step: int  # the number of completed steps
 
 
 Hyper = Mapping[str, float]
@@ -63,15 +63,16 @@ _Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 def _settings(state: SavedState, library: str, hyper: Hyper) -> List[Setting]:
     """Returns the optimizers of another library that may be the same."""
     rows = neighbours.of_library(library)[state.record.optimizer]
-    slots = {name for its_slots in state.slots.values() for name in its_slots}
+    rows = [e for e in rows if e.needs in hyper] or [e for e in rows if not e.needs]
+    slots = {name for of_variable in state.slots.values() for name in of_variable}
     given: Dict[str, Any] = dict(hyper, step=_steps_of(state, hyper), slots=slots)
     found = []
-    for row in [e for e in rows if e.needs in hyper] or [e for e in rows if not e.needs]:
+    for row in rows:
         names = {ours: theirs[0] for ours, theirs in row.slots.items() if ours in slots}
-        values = {
-            name: given[ours] if isinstance(ours, str) else ours(given) if callable(ours) else ours
-            for name, ours in row.arguments.items()
-        }
+        values = {}
+        for name, ours in row.arguments.items():
+            value = given[ours] if isinstance(ours, str) else ours
+            values[name] = value(given) if callable(value) else value
         choices = [each if isinstance(each, list) else [each] for each in values.values()]
         found += [
             Setting(row.name, dict(zip(values, each)), names, given["step"])
@@ -97,12 +98,13 @@ def chosen(
 ) -> Tuple[Setting, Grade]:
     """Chooses the optimizer of another library that is nearest to a rule.
 
-    It is measured with dense gradients of several scales and falling rates. The worst case counts.
+    Each trains on dense gradients of several scales, with constant and falling rates. The largest
+    difference counts.
 
     Args:
-      state: the state to translate. Its shared variables and global step are used.
+      state: the state to translate. Only its shared variables, global step and slots are used.
       library: the name of the library.
-      called: a format string for the name of an optimizer.
+      called: a format string for the name of an optimizer in messages.
       train: a function that translates a state, trains on gradients with rates, and returns the
         variables.
       hyperparameters: other values of hyperparameters.
@@ -130,6 +132,7 @@ def chosen(
 
     def grade_of(number: int) -> Grade:
         def go_on(small: SavedState, gradients: Gradients, rates: Rates) -> Arrays:
+            # The arguments may depend on the step, which `small` has advanced.
             return train(small, _settings(small, library, hyper)[number], gradients, rates)
 
         can_fall = record.hyperparameters["learning_rate"].dtype not in INTEGERS
@@ -149,26 +152,27 @@ def chosen(
 
 
 def _scale_of(state: SavedState) -> List[float]:
-    """Returns the scale of the smallest gradients that the slots of a state show, if they do."""
+    """Returns the scale of the smallest gradients, by the slots with means of squares, if any."""
     found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
     squares = [np.quantile(each[each > 0], 0.01) for each in found if np.any(each > 0)]
     return [float(np.sqrt(min(squares) / _full(state)))] if squares else []
 
 
 def _full(state: SavedState) -> float:
-    """Returns the part of the mean of squares that Adam's slot has reached; 1 for other rules."""
+    """Returns the share of the mean of squares that Adam's slot has reached; 1 for other rules."""
     return 1.0 - float(state.shared.get("beta2_power", 0.0))
 
 
 def _measured(
     state: SavedState, hyper: Mapping[str, Any], go_on: Any, scale: float, falls: bool
 ) -> Grade:
-    draw, dtype = np.random.RandomState(0), state.record.dtype
+    """Returns the grade in one case: gradients of a scale, and a falling rate or not."""
+    draw = np.random.RandomState(0)
     record, shapes = _small(state.record)
 
     def drawn(factor: float) -> Dict[str, np.ndarray]:
         return {
-            name: np.array(factor * draw.standard_normal(shape), dtype)
+            name: np.array(factor * draw.standard_normal(shape), record.dtype)
             for name, shape in shapes.items()
         }
 
@@ -181,9 +185,11 @@ def _measured(
             slots[name].fill(scale**2 * _full(state))
     for each in gradients[:_BEFORE]:
         optimizer.step(each)
-    between, rate = state_of(optimizer), hyper["learning_rate"]
+    between = state_of(optimizer)
+    rate = hyper["learning_rate"]
     rates = [rate * (1 - i / _AFTER) if falls else rate for i in range(_AFTER)]
-    for each, optimizer.hyperparameters["learning_rate"] in zip(gradients[_BEFORE:], rates):
+    for each, rate in zip(gradients[_BEFORE:], rates):
+        optimizer.hyperparameters["learning_rate"] = rate
         optimizer.step(each)
     found = go_on(between, gradients[_BEFORE:], rates)
     case = f"with gradients of {scale:.2g}" + (" and a falling rate" if falls else "")
@@ -191,10 +197,10 @@ def _measured(
 
 
 def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
-    """Returns a record for small variables, one of each group with a dense update, with shapes.
+    """Returns a record for small variables, one for each group with a dense update, and shapes.
 
     Raises:
-      RecordError: there is none.
+      RecordError: no group has an update for dense gradients.
     """
     groups = []
     for i, group in enumerate(record.groups):
@@ -202,7 +208,7 @@ def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
             continue
         if group.variables is None:
             low, high = group.ranks or (0, None)
-            rank = max(low, 2 if high is None else min(high, 2))
+            rank = max(low, 2 if high is None else min(high, 2))  # 2 if the group has this rank
         else:
             rank = len(next(iter(group.variables.values())))
         shape = (5, 4, *[2] * (rank - 2))[:rank]
@@ -220,7 +226,9 @@ def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
     for name, end in expected.items():
         way = np.max(np.abs(end - start[name]))
         difference = np.nan_to_num(np.max(np.abs(found[name] - end)), nan=math.inf)
-        shares.append(float(difference / way) if way else math.inf if difference else 0.0)
-        if shares[-1] > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
-            shares[-1] = _LARGEST_SHARE  # most of the way is lost in the last digits
-    return Grade(ROUNDING if max(shares) <= _LARGEST_SHARE else DIFFERS, max(shares), case)
+        share = float(difference / way) if way else (math.inf if difference else 0.0)
+        if share > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
+            share = _LARGEST_SHARE  # most of the way is lost in the last digits
+        shares.append(share)
+    largest = max(shares)
+    return Grade(ROUNDING if largest <= _LARGEST_SHARE else DIFFERS, largest, case)

@@ -40,28 +40,28 @@ from legacy_opt.recorded.records import (
 from legacy_opt.recorded.writing import number_text
 
 # Limits, so that a damaged or hostile file costs little time and memory.
-# MOST_NODES are nodes and operands.
-MOST_NODES, MOST_NAMES, MOST_GROUPS = 40_000, 1_000, 10_000
-LONGEST_NAME = 1_000
+MOST_NODES = 40_000  # and operands
+MOST_NAMES, MOST_GROUPS, LONGEST_NAME = 1_000, 10_000, 1_000
 
 _Check = Callable[["Reader", str, Any, Dict[str, Any]], Any]
 
 
 class Reader:
-    """Checks the values of a document. `_at` is the place, for error messages.
+    """Checks the values of a document.
 
-    `read` reads a part of a record by a table of `_CHECKS`. The check of a field gets its name, its
-    value, and a dict with the fields before it and what else it needs. It returns what the part
-    contains.
+    `read` reads a part of a record by a table of `_CHECKS`. The check of a field gets the name and
+    the value of the field, and a dict `found`: the fields that were checked earlier, and the
+    argument `known` of `read`. A check returns the converted value.
     """
 
     def __init__(self) -> None:
-        self._at: List[str] = []
-        self._count = 0
+        self._at: List[str] = []  # the path of the part, for error messages
+        self._count = 0  # of nodes and operands
 
     def read(self, kind: Any, value: Any, known: Mapping[str, Any] = {}, at: str = "") -> Any:
-        """Reads a part of a record, which is of a class in `_CHECKS`."""
-        self._at += [at] if at else []
+        """Reads a part of a record; `kind` is a class in `_CHECKS`, and `at` the part's name."""
+        if at:
+            self._at.append(at)
         table = _CHECKS[kind]
         if not isinstance(value, dict) or sorted(value) != sorted(table):
             found = sorted(value) if isinstance(value, dict) else value
@@ -69,13 +69,14 @@ class Reader:
         found = dict(known)
         for name, check in table.items():
             found[name] = check(self, name, value[name], found)
-        self._at = self._at[: len(self._at) - bool(at)]
+        if at:
+            self._at.pop()
         return kind(**{name: found[name] for name in table})
 
     # Checks of fields: parts of records.
 
     def scalars(self, name: str, value: Any, found: Dict[str, Any]) -> Dict[str, Scalar]:
-        known = {"may_be_open": name != "shared"}
+        known = {"may_be_open": name != "shared"}  # a hyperparameter may lack a value
         named = self.named(name, value).items()
         return {each: self.read(Scalar, scalar, known) for each, scalar in named}
 
@@ -85,10 +86,11 @@ class Reader:
 
     def fixed(self, name: str, value: Any, found: Dict[str, Any]) -> Dict[str, Scalar]:
         fixed = self.scalars(name, value, found)
-        groups = found["hyperparameters"], found["shared"], fixed, ["global_step"]
-        if len(set().union(*groups)) < sum(map(len, groups)):
-            self.refuse("a name has two meanings")
         given = {**found["hyperparameters"], **found["shared"]}
+        names = [*found["hyperparameters"], *found["shared"], *fixed, "global_step"]
+        if len(set(names)) < len(names):
+            self.refuse("a name has two meanings")
+        # `before` and `after`, which are checked later, read these.
         found["scalars"] = {each: scalar.dtype for each, scalar in given.items()}
         if found["global_step"] is not None:
             found["scalars"]["global_step"] = found["global_step"]
@@ -138,7 +140,7 @@ class Reader:
         if value is None:
             return None
         ranks = tuple(self.items(name, value, 2))
-        sizes = self.sizes(name, [each for each in ranks if each is not None], 2)
+        sizes = self.sizes(name, [each for each in ranks if each is not None], most=2)
         if len(ranks) != 2 or ranks[0] is None or sizes[0] > sizes[-1]:
             self.refuse(f"ranks: {shown(ranks)} has no rank")
         return ranks
@@ -154,7 +156,7 @@ class Reader:
     def first(self, name: str, value: Any, found: Dict[str, Any]) -> Optional[Program]:
         if value is None:
             return None
-        program = self.program(name, value, {**found, "slots": {}})
+        program = self.program(name, value, {**found, "slots": {}})  # it gets no slots
         if isinstance(program, str) or not program.by_rows:
             self.refuse("first: expected a program of rows")
         return program
@@ -178,13 +180,13 @@ class Reader:
             self._count += 1 + len(nodes[-1].inputs)
             if self._count > MOST_NODES:
                 self.refuse(f"there are more than {MOST_NODES} nodes and operands")
-        of_sums = (n.level in OF_MATRICES or n.operation in SUMS for n in nodes)
-        if found.get("by_rows") and any(of_sums):
+        have_sums = (each.level in OF_MATRICES or each.operation in SUMS for each in nodes)
+        if found.get("by_rows") and any(have_sums):
             self.refuse("an update of rows has a sum")
         return tuple(nodes)
 
     def value(self, name: str, value: Any, found: Dict[str, Any]) -> int:
-        return self._position(name, value, found["nodes"], ELEMENT, found["dtype"])
+        return self._position(name, value, found["nodes"], level=ELEMENT, dtype=found["dtype"])
 
     def changes(self, name: str, value: Any, found: Dict[str, Any]) -> Dict[str, Change]:
         changes = {}
@@ -213,16 +215,19 @@ class Reader:
         parts = self.items("changes", change, 3)
         level, dtype = slot
         how = parts[0] if parts else None
-        if how not in (ASSIGN, ADD, FADE) or len(parts) != (3 if how == FADE else 2):
+        length = 3 if how == FADE else 2
+        if how not in (ASSIGN, ADD, FADE) or len(parts) != length:
             self.refuse(f"changes: {shown(change)} is no change")
         node = self._position("changes", parts[1], nodes, level, dtype)
         if how != FADE:
             return Change(str(how), node)
-        return Change(FADE, node, self._position("changes", parts[2], nodes, SCALAR, dtype))
+        factor = self._position("changes", parts[2], nodes, SCALAR, dtype)
+        return Change(FADE, node, factor)
 
     def _position(
         self, what: str, position: Any, nodes: Sequence[Node], level: str, dtype: str
     ) -> int:
+        """Returns the position of a node; checks that its value can be broadcast to a level."""
         node = self._node_at(what, position, nodes)
         if node.dtype != dtype or joined_level([node.level, level]) != level:
             self.refuse(f"{what}: node {position} has another dtype or shape")
@@ -270,17 +275,16 @@ class Reader:
         operands = [earlier[each] for each in node.inputs]
         if not operands or rule.operands not in (None, len(operands)):
             self.refuse(f"{node.operation} does not have {len(operands)} operands")
-        if rule.dtype_of_result([each.dtype for each in operands]) not in ("any", node.dtype):
-            dtypes = [each.dtype for each in operands]
+        dtypes = [each.dtype for each in operands]
+        if rule.dtype_of_result(dtypes) not in ("any", node.dtype):
             self.refuse(f"{node.operation} of {dtypes} is no {node.dtype}")
         if node.operation in SUMS:
-            pair = operands[0].level, node.level
-            fits = pair in SUMS_OF_LEVELS
+            fits = (operands[0].level, node.level) in SUMS_OF_LEVELS
         else:
             fits = joined_level([each.level for each in operands]) == node.level
         if not fits:
             self.refuse(f"{node.operation} has no result of the level {node.level!r}")
-        if rule.integer_code is not None and node.dtype in INTEGERS:
+        if rule.integer_code is not None and node.dtype in INTEGERS:  # a division
             divisor = operands[1]
             if divisor.operation != "Const" or divisor.detail == 0:
                 self.refuse(f"{node.operation} divides by something other than a constant")
@@ -326,7 +330,7 @@ class Reader:
                 number = float.fromhex(value)
             except (ValueError, OverflowError):
                 number = None
-            if number is not None and number_text(number, dtype) == value:
+            if number is not None and number_text(number, dtype) == value:  # as `dumps` writes it
                 return number
         if dtype == "bool" and isinstance(value, bool):
             return value
@@ -400,6 +404,6 @@ def _is_whole(value: Any, end: int) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as an error message has it."""
+    """Returns a value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…"

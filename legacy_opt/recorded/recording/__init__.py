@@ -1,7 +1,7 @@
 """Records the rules of optimizers. Needs TensorFlow.
 
-The nodes are those from which native kernels are compiled, so a record has the same bytes on each
-TensorFlow, and its results have the bits of native kernels.
+A record has the nodes from which native kernels are compiled. Therefore it has the same bytes on
+each TensorFlow, and its results have the bits of native kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot
 from legacy_opt.wrappers.gradient_clipping import ClipByGlobalNormOptimizer
 
 v1 = tf.compat.v1
-# One shape for each number of axes that may make a difference; the last stands for more axes.
+# A shape for each number of axes; the last stands for larger numbers of axes, too.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
 # Arguments of methods that get a variable or its name.
 _OF_VARIABLES = {"variable", "var", "handle", "variable_name", "param_name", "param"}
@@ -74,32 +74,36 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
     def traced(changed: Mapping[str, Any]) -> Record:
+        """Records again, with other values of hyperparameters, a variable of each group."""
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
             values = constructor.attributes({attributes[key]: changed[key] for key in changed})
-            other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
+            copied = _copy(optimizer, values)
+            other = _Recorder(copied, some, dtype, decay_var_list, has_numbers=False)
             return other.record(name, tuple(other.groups()))
 
     try:
         with tf.Graph().as_default():
             recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
-            found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
-            attributes = {key: each[2] for key, each in recorder.given.hyperparameters.items()}
+            joined = _by_name(groups) if variables else _by_rank(groups)
+            found = recorder.record(name, tuple(joined))
+            hyperparameters = recorder.given.hyperparameters.items()
+            attributes = {key: attribute for key, (_, _, attribute) in hyperparameters}
             constructor = Constructor(optimizer, attributes.values())
         unknown = [key for key, each in attributes.items() if each in constructor.unknown]
         is_quick = not contract.is_of_user(type(optimizer))
         found = followed.found(found, traced, unknown, is_quick)
         if variables is None:
             _check_other_variables(optimizer, dtype, groups)
-    # The optimizer's own code may raise them, too.
+    # Not only this module raises these errors, but also the optimizer's own code.
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise RecordError(f"{name} cannot be recorded: {error}") from error
     return found
 
 
 def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Record:
-    """Returns the record of an optimizer that clips gradients by their global norm before."""
+    """Returns a record with clipping by the global norm."""
     if records.CLIP_NORM in {*found.hyperparameters, *found.shared} or found.clipping:
         raise RecordError(
             f"{found.optimizer} cannot be recorded: it has a hyperparameter {records.CLIP_NORM!r} "
@@ -117,7 +121,7 @@ def _check_decay(
     variables: Optional[Mapping[str, Any]],
     decay_var_list: Optional[Collection[str]],
 ) -> None:
-    """Raises a RecordError if `decay_var_list` has no meaning."""
+    """Raises a RecordError if the optimizer or the variables do not fit `decay_var_list`."""
     if decay_var_list is None:
         return
     if not hasattr(optimizer, "decaying_only"):
@@ -128,7 +132,7 @@ def _check_decay(
 
 
 def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[Group]) -> None:
-    """Raises an UnsupportedError if variables of other shapes or ranks are updated otherwise."""
+    """Raises an UnsupportedError if a variable of another shape does not fit the groups."""
     probes = [[[size + 2 for size in shape] for shape in _SHAPES]]
     if contract.is_of_user(type(optimizer)):
         probes.append([[1] * len(shape) for shape in _SHAPES] + [[2, 3, 2, 3, 2]])
@@ -148,7 +152,7 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     """Returns the method or attribute by which an optimizer may look at names of variables."""
     classes = type(optimizer).__mro__
     for owner in (optimizer, *filter(contract.is_of_user, classes)):
-        for name in vars(owner):  # an override may call its arguments otherwise
+        for name in vars(owner):  # an override may give its arguments other names
             codes = [getattr(vars(each).get(name), "__code__", None) for each in classes]
             names = [each.co_varnames[: each.co_argcount] for each in codes if each]
             if name == "_create_slots" or any(map(_OF_VARIABLES.intersection, names)):
@@ -163,12 +167,14 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
 
 def _variable_of(group: Group) -> str:
     """Returns the name of one of the variables for which a group was recorded."""
+    if group.variables:
+        return next(iter(group.variables))
     _, high = group.ranks or (0, None)
-    return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
+    return f"rank_{len(_SHAPES) - 1 if high is None else high}"
 
 
 def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
-    """Returns a copy with some other attributes, no slots, and updates that may be native kernels.
+    """Returns a copy that may have native kernels, with no slots and some changed attributes.
 
     Raises:
       UnsupportedError: the optimizer has no rule.
@@ -178,7 +184,7 @@ def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimize
     clean = copy.copy(optimizer)
     vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={}, **changed)
     if hasattr(clean, "_decays_at_zero"):
-        clean._decays_at_zero = True
+        clean._decays_at_zero = True  # so that the record follows a rate of 0, too
     step = getattr(clean, "_global_step", None)
     has_step = argument_checks.is_tensor_like(step)
     new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
@@ -189,7 +195,7 @@ def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimize
         is_scalar = argument_checks.is_tensor_like(value) and value.shape.rank in (0, None)
         if is_scalar and attribute != "_global_step":
             setattr(clean, attribute, v1.placeholder(value.dtype.base_dtype, []))
-        elif callable(value) and not isinstance(clean, RuleOptimizer):
+        elif callable(value) and not isinstance(clean, RuleOptimizer):  # a hyperparameter, too
             setattr(clean, attribute, lambda: v1.placeholder(tf.float32, []))
     if isinstance(clean, RuleOptimizer):
         clean._new_steps = NewStep()
@@ -244,21 +250,22 @@ class _Recorder:
 
     def _initial_values(self) -> Dict[str, np.ndarray]:
         """Returns the initial values of all slots and shared variables, by their names."""
-        own = {variable.op.name for variable in self._variables.values()}
-        found = [each for each in v1.global_variables() if each.op.name not in own]
+        trained = {variable.op.name for variable in self._variables.values()}
+        found = [each for each in v1.global_variables() if each.op.name not in trained]
         with v1.Session() as session:
             session.run(v1.variables_initializer(found))
             return dict(zip([each.op.name for each in found], session.run(found)))
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        formulas, given = self._formulas, self.given
-        tensors = {key: each[0] for key, each in given.hyperparameters.items()}
+        formulas = self._formulas
+        given = self.given
+        tensors = {key: tensor for key, (tensor, _, _) in given.hyperparameters.items()}
         tensors.update(given.shared)
         dtypes = {key: each.dtype.base_dtype.name for key, each in tensors.items()}
         if given.global_step is not None:
             dtypes["global_step"] = given.global_step
-        before = trace_scalars(dtypes, lambda its: formulas.before(its, self._dtype))
+        before = trace_scalars(dtypes, lambda scalars: formulas.before(scalars, self._dtype))
         after = trace_scalars(dtypes, formulas.after)
         hyperparameters = {
             key: Scalar(dtypes[key], number(value, dtypes[key]))
@@ -269,22 +276,22 @@ class _Recorder:
             for key, variable in given.shared.items()
         }
         return Record(
-            name,
-            self._dtype.name,
-            given.global_step,
-            hyperparameters,
-            shared,
-            _checked(before),
-            _checked(after),
-            groups,
+            optimizer=name,
+            dtype=self._dtype.name,
+            global_step=given.global_step,
+            hyperparameters=hyperparameters,
+            shared=shared,
+            before=_checked(before),
+            after=_checked(after),
+            groups=groups,
         )
 
     def groups(self) -> List[Group]:
         """Returns a group for each variable."""
         if self._decay_var_list is None:
             return self._groups()
-        # An empty list would mean all variables.
         known = [name for name in self._decay_var_list if name in self._variables]
+        # An empty list would mean all variables, so it gets a variable that is not trained.
         decayed = [self._variables[name] for name in known] or [v1.Variable(0.0)]
         with self._optimizer.decaying_only(decayed):
             return self._groups()
@@ -293,19 +300,20 @@ class _Recorder:
         found = []
         for name, variable in self._variables.items():
             rank = variable.shape.rank
-            sparse = self._program(variable, True) if rank else _NO_ROWS
-            dense = self._program(variable, False)
+            sparse = self._program(variable, is_sparse=True) if rank else _NO_ROWS
+            dense = self._program(variable, is_sparse=False)
             if isinstance(dense, str) and isinstance(sparse, str):
                 raise UnsupportedError(dense)
-            slots, first = self._slots(variable), None
+            slots = self._slots(variable)
+            first = None
             if rank and self._formulas.must_wait(variable):
-                formula = self._formulas.decay_of_rows(variable)
-                first = _checked(formula.program())
+                first = _checked(self._formulas.decay_of_rows(variable).program())
             variables = {name: tuple(variable.shape.as_list())}
             found.append(Group(variables, None, slots, dense, sparse, first))
         return found
 
     def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
+        """Returns a program; if the optimizer has none, the reason."""
         try:
             return _checked(self._formulas.formula_of(variable, is_sparse).program())
         except UnsupportedError as error:
@@ -325,7 +333,7 @@ class _Recorder:
 
 
 def _checked(traced: _Traced) -> _Traced:
-    """Returns a program or function; raises an UnsupportedError if records cannot contain it."""
+    """Returns a program or function, or raises an UnsupportedError if records cannot contain it."""
     reader = Reader()
     for node in traced.nodes:
         if node.dtype not in DTYPES:
@@ -344,7 +352,7 @@ def _by_name(groups: Sequence[Group]) -> List[Group]:
     found: List[Group] = []
     for group in groups:
         for i, each in enumerate(found):
-            if each[2:] == group[2:]:
+            if each[2:] == group[2:]:  # all but `variables` and `ranks`
                 found[i] = each._replace(variables={**each.variables, **group.variables})
                 break
         else:
@@ -359,7 +367,7 @@ def _by_rank(groups: Sequence[Group]) -> List[Group]:
         group = group._replace(variables=None, ranks=(rank, rank))
         if found:
             last = found[-1]
-            if last.sparse == _NO_ROWS:
+            if last.sparse == _NO_ROWS:  # so that rank 0 can be joined with rank 1
                 last = last._replace(sparse=group.sparse, first=group.first)
             if last[2:] == group[2:]:
                 found[-1] = last._replace(ranks=(last.ranks[0], rank))

@@ -21,10 +21,11 @@ class Constructor:
 
     Args:
       optimizer: the optimizer.
-      hyperparameters: the attributes that are hyperparameters.
+      hyperparameters: the names of the attributes that are hyperparameters.
 
     Attributes:
-      unknown: those of which other attributes may be functions that are not known.
+      unknown: the hyperparameters from which the constructor may have computed other attributes,
+        where calling it again cannot show how.
     """
 
     def __init__(self, optimizer: V1Optimizer, hyperparameters: Collection[str]) -> None:
@@ -41,9 +42,10 @@ class Constructor:
             self._arguments.update(map(self._argument, hyperparameters))
         methods = [m for c in classes if not contract.is_of_user(c) for m in vars(c).values()]
         codes = [getattr(getattr(m, "__wrapped__", m), "__code__", None) for m in methods]
-        own = {name for code in codes if code for name in code.co_names}  # of the bases
-        others = {name for name in vars(optimizer) if name[:6] != "_self_"}  # of checkpoints
-        others.difference_update(own, hyperparameters)
+        of_bases = {name for code in codes if code for name in code.co_names}
+        # Checkpoints need the attributes that begin with _self_.
+        others = {name for name in vars(optimizer) if name[:6] != "_self_"}
+        others.difference_update(of_bases, hyperparameters)
         if not self._reproduces(others.union(hyperparameters)):
             self._arguments.clear()
             self.unknown = set(hyperparameters) if others else named
@@ -51,7 +53,11 @@ class Constructor:
             self.unknown = set(hyperparameters).difference(self._passed(hyperparameters))
 
     def attributes(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
-        """Returns changed attributes with those that follow; raises `Refused`."""
+        """Returns changed attributes, and the attributes that the constructor computes from them.
+
+        Raises:
+          Refused: the constructor refuses a value.
+        """
         passed = {name: changed[name] for name in self._passed(changed)}
         found = {name: each for name, each in changed.items() if name not in passed}
         if passed:
@@ -59,8 +65,9 @@ class Constructor:
                 before, after = self._made({}), self._made(passed)
             except Exception as error:  # whatever the constructor raises
                 raise Refused from error
-            old = {name: each for name, each in after.items() if same(each, before.get(name))}
-            found.update((name, each) for name, each in after.items() if name not in old)
+            for name, each in after.items():
+                if not same(each, before.get(name)):
+                    found[name] = each
         return found
 
     def _argument(self, attribute: str) -> str:
@@ -71,11 +78,11 @@ class Constructor:
         return [each for each in attributes if self._argument(each) in self._arguments]
 
     def _made(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
-        """Returns the attributes that the constructor makes, given attributes as arguments."""
+        """Returns the attributes that the constructor makes if attributes are its arguments."""
         attributes = {**vars(self._optimizer), **changed}
         given = {self._argument(name): value for name, value in attributes.items()}
         names = self._arguments.intersection(given)
-        with warnings.catch_warnings():  # of values that the user did not pass
+        with warnings.catch_warnings():  # about values that the user did not pass
             warnings.simplefilter("ignore")
             return vars(type(self._optimizer)(**{name: given[name] for name in names}))
 
@@ -87,7 +94,7 @@ class Constructor:
         except Exception:  # an argument is unknown
             return False
         return now.keys() <= made.keys() and all(
-            same(each, made[name])  # a record shows whether other objects are alike
+            same(each, made[name])  # for objects of other classes, records are compared instead
             for name, each in now.items()
             if isinstance(each, _PLAIN) or isinstance(made[name], _PLAIN)
         )

@@ -33,18 +33,20 @@ def found(
     Args:
       record: the record.
       traced: a function that takes other values of hyperparameters, and records again, without
-        numbers that are computed in Python only to lose no digits; or raises `Refused`.
+        numbers that are computed in Python only to lose no digits. It may raise `Refused`.
       unknown: hyperparameters that are not followed if they have a number.
-      is_quick: whether no change hides another, so that a change of all values shows each.
+      is_quick: whether a change of all values at once shows all changes: none hides another.
 
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
-    hyper, before = record.hyperparameters, traced({})
+    hyper = record.hyperparameters
+    before = traced({})
     initial: Dict[str, str] = {}
     others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
     numbers = {name for name in hyper if hyper[name].value is not None}
-    decided, nonzero = numbers.intersection(unknown), set()
+    decided = numbers.intersection(unknown)
+    nonzero = set()
 
     def decides(changed: Mapping[str, Any]) -> bool:
         """Whether a record with other values differs by more than these values."""
@@ -54,21 +56,24 @@ def found(
             if isinstance(error, Refused):
                 raise
             return True
-        learns = changed.items() <= others.items()  # no two of these values are equal
-        follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
+        follows = dict(initial)
+        if changed.items() <= others.items():  # no two of these values are equal
+            follows = {**_equal_twice(before, after, changed), **initial}
         if after != _with_values(before, changed, follows):
             return True
         initial.update(follows)
         return False
 
+    # Other values, larger ones, only 1 and only 2. If these change nothing, 0 and negative values.
     for factor, summand in (1, 0), (8, 0), (0, 1), (0, 2), (0, 0), (-1, 0):
         changed = {
             name: type(each)(factor * each + summand)
             for name, each in others.items()
             if name not in decided | nonzero and (factor == 1 or name in numbers)
         }
-        found = _deciding(changed, decides, is_quick)
-        (decided if factor > 0 or summand else nonzero).update(found)
+        is_positive = factor > 0 or summand > 0
+        deciding = _deciding(changed, decides, is_quick)
+        (decided if is_positive else nonzero).update(deciding)
     for name in decided - numbers:
         raise RecordError(
             f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
@@ -82,7 +87,7 @@ def found(
 def _deciding(
     changed: Mapping[str, Any], decides: Callable[[Mapping[str, Any]], bool], is_quick: bool
 ) -> Set[str]:
-    """Returns the names of those that decide alone, of the others those in pairs, or else all."""
+    """Returns the names of values that decide alone, else in pairs, else all that are left."""
     found: Set[str] = set()
     refused: Set[str] = set()
     for size in (1, 2, len(changed)):
@@ -92,9 +97,11 @@ def _deciding(
                 break
         for some in itertools.combinations(left, min(size, len(left))):
             try:
-                found.update(some if decides({name: left[name] for name in some}) else ())
+                if decides({name: left[name] for name in some}):
+                    found.update(some)
             except Refused:
-                refused.update(some if size == 1 else ())
+                if size == 1:
+                    refused.update(some)
     return found
 
 
@@ -103,8 +110,8 @@ def _equal_twice(before: Record, after: Record, changed: Mapping[str, Any]) -> D
     found: Dict[str, str] = {}
     for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
         for hyper, value in changed.items():
-            its_dtype, recorded = before.hyperparameters[hyper]
-            was_equal = recorded is None or recorded == np.array(old, its_dtype)
+            hyper_dtype, recorded = before.hyperparameters[hyper]
+            was_equal = recorded is None or recorded == np.array(old, hyper_dtype)
             if start != old and start == np.array(value, dtype) and was_equal:
                 found.setdefault(name, hyper)
     return found
@@ -124,7 +131,7 @@ def _with_values(record: Record, changed: Mapping[str, Any], follows: Mapping[st
 
 
 def _other(dtype: str, value: Any, i: int) -> Any:
-    """Returns another value of a hyperparameter, the i-th, which differs from the others."""
+    """Returns another value for the i-th hyperparameter. The values for all i differ."""
     other = (value or 0) + 2 + i if dtype in INTEGERS else (value or 1.0) * (0.5 + i / 64)
     return other if dtype in ("float32", "int32") else np.dtype(dtype).type(other)
 
@@ -133,7 +140,7 @@ def _settled(record: Record, decided: Collection[str]) -> Record:
     """Returns a record whose `hyperparameters` are only those that it follows.
 
     Args:
-      record: a record that may compute scalars which no program reads.
+      record: the record. It may compute scalars that no program reads; they are left out.
       decided: the names of hyperparameters that become constants.
     """
     hyper = record.hyperparameters
@@ -162,7 +169,8 @@ def _needed(function: Function, names: Collection[str], constants: Mapping[str, 
     results = {name: each for name, each in function.results.items() if name in names}
     needed = set(results.values())
     for number in reversed(range(len(function.nodes))):
-        needed.update(function.nodes[number].inputs if number in needed else ())
+        if number in needed:
+            needed.update(function.nodes[number].inputs)
     places = {old: new for new, old in enumerate(sorted(needed))}
 
     def moved(node: Node) -> Node:

@@ -37,18 +37,18 @@ __all__ = ["RecordedOptimizer"]
 
 # PyTorch's learning rate schedules change this value of a parameter group.
 _RATE, _NAME_OF_RATE = "learning_rate", "lr"
-# Keys of parameter groups that have another meaning; those that a saved group may lack.
+# Keys of parameter groups that are neither hyperparameters nor shared variables.
 _RESERVED = {"params", "param_names", "axes", "global_step", "initial_lr"}
-_OPTIONAL = {"param_names", "initial_lr"}
+_OPTIONAL = {"param_names", "initial_lr"}  # a saved group may lack them
 
 
 class RecordedOptimizer(torch.optim.Optimizer):
     """An optimizer whose update is a recorded rule.
 
     Parameter groups may have the record's hyperparameters as keys (`lr` is the `learning_rate`),
-    and `axes`: a permutation, if the TensorFlow variable is ``parameter.permute(axes)``, as for the
-    weight of a Linear layer (1, 0). Sparse gradients update only the rows that they touch, if the
-    optimizer did so in TensorFlow.
+    and `axes`: a permutation such that the TensorFlow variable is ``parameter.permute(axes)``. It
+    is (1, 0) for the weight of a Linear layer. If sparse gradients update only touched rows in
+    TensorFlow, they do so here.
 
     Example::
 
@@ -92,19 +92,19 @@ class RecordedOptimizer(torch.optim.Optimizer):
         super().__init__(params, dict(defaults, axes=None))
 
     def __getstate__(self) -> Dict[str, Any]:
-        # PyTorch copies and pickles only its own attributes.
-        own = {"record": self.record, "_library": self._library, "_kernels": self._kernels}
-        return {**super().__getstate__(), **own}
+        # PyTorch copies and pickles only the attributes of its base class.
+        more = {"record": self.record, "_library": self._library, "_kernels": self._kernels}
+        return {**super().__getstate__(), **more}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
 
-        A later group goes on with the step and the shared variables of the first.
+        A later group goes on with the step and the shared variables of the first group.
 
         Raises:
-          RecordError: the record does not fit a parameter, a parameter or a name occurs twice, or
-            the group has another key than hyperparameters which the record follows (the rate is
-            "lr"). Nothing has been added.
+          RecordError: the record does not fit a parameter, a parameter or a name occurs twice, or a
+            key is no hyperparameter that the record follows (the rate is "lr"). Nothing has been
+            added.
         """
         if _RATE in param_group and self._key(_RATE) != _RATE:
             raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
@@ -122,15 +122,15 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _check_and_start(self, group: Dict[str, Any]) -> None:
         if len(set(group["params"])) < len(group["params"]):  # PyTorch only warns
             raise RecordError("a parameter occurs twice in a parameter group")
-        # Tensors, because torch.compile would compile the step again for each number.
+        # The values are tensors: for a number, torch.compile would compile each step again.
         for name, start in self._starts(group).items():
             group.setdefault(name, start)
         for name, parameter in named(group):
-            its_group = self._group_of(name, parameter, group["axes"])
+            recorded_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
                 if parameter.device.type != "cpu":
                     raise RecordError(f"native kernels cannot train on {parameter.device}")
-                self._kernels.compile(its_group)
+                self._kernels.compile(recorded_group)
         names = [name for each in self.param_groups for name, _ in named(each)]
         for name, count in collections.Counter(names).items():
             if count > 1 and name is not None:
@@ -139,16 +139,15 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _starts(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the step and the shared variables with which a parameter group begins."""
         first = self.param_groups[0]
-        values = map(self._values, (group, first))
-        own, of_first = (interpreter.started(self.record, each).shared for each in values)
+        shared = interpreter.started(self.record, self._values(group)).shared
         if first.get("global_step", 0) > 0:
-            if own != of_first:
+            if shared != interpreter.started(self.record, self._values(first)).shared:
                 raise RecordError(
                     "a parameter group that is added after steps must have the betas and initial "
                     "values of the first group"
                 )
-            return {name: first[name].clone() for name in ("global_step", *own)}
-        scalars = {"global_step": Scalar("int64", 0), **own}
+            return {name: first[name].clone() for name in ("global_step", *shared)}
+        scalars = {"global_step": Scalar("int64", 0), **shared}
         return {
             name: self._library.constant(each.value, each.dtype) for name, each in scalars.items()
         }
@@ -184,20 +183,21 @@ class RecordedOptimizer(torch.optim.Optimizer):
         given = [self._given(group) for group in self.param_groups]
         if self.record.clipping is not None:
             updates = self._clipped(updates, given)
-        for group, its_given, its_updates in zip(self.param_groups, given, updates):
-            scalars = interpreter.run_function(self._library, self.record.before, its_given)
-            for update in its_updates:
+        for group, group_given, group_updates in zip(self.param_groups, given, updates):
+            scalars = interpreter.run_function(self._library, self.record.before, group_given)
+            for update in group_updates:
                 self._apply(update, scalars)
-            after = interpreter.run_function(self._library, self.record.after, its_given)
+            after = interpreter.run_function(self._library, self.record.after, group_given)
             for name, value in after.items():
                 group[name].copy_(value)
             group["global_step"].add_(1)
         return loss
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the scalars of a step that `before` and `after` read."""
         record = self.record
         fixed = {name: group[name] for name in record.fixed if name in group}
-        interpreter.given_hyperparameters(record, {**self._values(group), **fixed})
+        interpreter.given_hyperparameters(record, {**self._values(group), **fixed})  # checks them
         scalars = {**record.hyperparameters, **record.shared}
         dtypes = {name: scalar.dtype for name, scalar in scalars.items()}
         if record.global_step is not None:
@@ -216,14 +216,15 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """
         state = self.state[parameter]
         if not state:
-            ((axes, its_name, values),) = [
-                (group["axes"], each_name, self._values(group))
+            ((param_group, known_name),) = [
+                (group, each_name)
                 for group in self.param_groups
                 for each_name, each in named(group)
                 if each is parameter
             ]
-            name, shape = name or its_name or "a parameter", _shape(parameter, axes)
-            group = interpreter.started(self.record, values).group_of(name, shape)
+            shape = _shape(parameter, param_group["axes"])
+            record = interpreter.started(self.record, self._values(param_group))
+            group = record.group_of(name or known_name or "a parameter", shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, shape),
@@ -244,11 +245,12 @@ class RecordedOptimizer(torch.optim.Optimizer):
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             missing = sorted(set(group) - set(saved) - _OPTIONAL)
             for (name, parameter), number in zip(named(group), saved["params"]):
-                its_group = self._group_of(name, parameter, group["axes"])
+                recorded_group = self._group_of(name, parameter, group["axes"])
                 found = state_dict["state"].get(number, {})
-                missing += sorted(set(its_group.slots) ^ set(found)) if found else []
+                if found:
+                    missing += sorted(set(recorded_group.slots) ^ set(found))
                 if found and not missing:
-                    check_slots(f"{name}", its_group, _shape(parameter, group["axes"]), found)
+                    check_slots(f"{name}", recorded_group, _shape(parameter, group["axes"]), found)
                     loaded[parameter] = found
             if missing:
                 raise RecordError(
@@ -258,38 +260,40 @@ class RecordedOptimizer(torch.optim.Optimizer):
         # PyTorch casts all state to the dtype of the parameter, but counts are integers.
         for parameter, slots in loaded.items():
             for slot_name, tensor in slots.items():
-                own = tensor.detach().clone(memory_format=torch.contiguous_format)
-                self.state[parameter][slot_name] = own.to(parameter.device)
+                copied = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self.state[parameter][slot_name] = copied.to(parameter.device)
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> interpreter.ArrayUpdate:
-        """Returns the update of a parameter, which has a gradient, without changing anything."""
+        """Returns the update of a parameter that has a gradient. Changes nothing."""
         group = self._group_of(name, parameter, axes)
-        gradient, known = parameter.grad, name or "a parameter"
-        check_array(f"{known!r}: the gradient", gradient, parameter.dtype, parameter.shape)
+        gradient = parameter.grad
+        shown_name = name or "a parameter"
+        check_array(f"{shown_name!r}: the gradient", gradient, parameter.dtype, parameter.shape)
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
             gradient = _TorchRows.of(gradient, parameter.shape[0])
         else:
             gradient = in_tensorflow(gradient, axes)
-        variable, slots = in_tensorflow(parameter, axes), self.slots(parameter, name)
-        return interpreter.ArrayUpdate.of(known, group, variable, gradient, slots)
+        variable = in_tensorflow(parameter, axes)
+        slots = self.slots(parameter, name)
+        return interpreter.ArrayUpdate.of(shown_name, group, variable, gradient, slots)
 
     def _clipped(
         self, updates: List[List[interpreter.ArrayUpdate]], given: Sequence[Mapping[str, Any]]
     ) -> List[List[interpreter.ArrayUpdate]]:
-        """Multiplies all gradients, so that their global norm is at most the limit of a group."""
+        """Clips the gradients of each parameter group: the norm is of all groups' gradients."""
         flat = [each for group in updates for each in group]
-        limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
-        found = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
-        return [[next(found) for _ in group] for group in updates]
+        limits = [scalars[CLIP_NORM] for scalars, group in zip(given, updates) for _ in group]
+        clipped = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
+        return [[next(clipped) for _ in group] for group in updates]
 
     def _apply(self, update: interpreter.ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         if not update.variable.numel():
             return
         if self._kernels is not None:
             self._kernels.update_tensors(update, scalars)
-            # So that autograd knows of the change.
+            # Tells autograd that the tensors have changed.
             torch.autograd.graph.increment_version((update.variable, *update.slots.values()))
             return
         if isinstance(update.gradient, _TorchRows):
@@ -315,32 +319,33 @@ class _TorchRows(NamedTuple):
         return cls(ids[0], values)
 
     def _distinct(self) -> Tuple[Any, Any, Any]:
-        """Returns the distinct ids, their first positions, and the position of each id in them."""
+        """Returns the distinct ids, their first positions, and the place of each id among them."""
         rows, inverse = torch.unique(self.ids, return_inverse=True)
         positions = torch.arange(len(self.ids) - 1, -1, -1, device=self.ids.device)
-        return rows, torch.empty_like(rows).scatter_(0, inverse.flip(0), positions), inverse
+        # Written backwards, so that the first position of an id stays.
+        first = torch.empty_like(rows).scatter_(0, inverse.flip(0), positions)
+        return rows, first, inverse
 
     # A compiled index_add_ would add the rows of an id in any order.
     @torch.compiler.disable
     def summed(self) -> _TorchRows:
-        """Returns the distinct ids, and the sums of their rows in the order of the ids."""
+        """Returns the distinct ids, and the sum of the rows of each id."""
         rows, first, inverse = self._distinct()
-        again = torch.ones_like(self.ids, dtype=torch.bool)
-        again[first] = False
-        return _TorchRows(
-            rows, self.values[first].index_add_(0, inverse[again], self.values[again])
-        )
+        is_repeated = torch.ones_like(self.ids, dtype=torch.bool)
+        is_repeated[first] = False
+        positions, repeated = inverse[is_repeated], self.values[is_repeated]
+        return _TorchRows(rows, self.values[first].index_add_(0, positions, repeated))
 
     @torch.compiler.disable
     def summed_in_place(self) -> _TorchRows:
-        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
         rows, first, inverse = self._distinct()
         sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
         return _TorchRows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
 
 
 def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
-    """Yields the name, or None, and the parameter of each parameter of a group."""
+    """Yields pairs (name or None, parameter) of a parameter group."""
     parameters: List[Any] = group["params"]
     names = group.get("param_names") or [None] * len(parameters)
     return zip(names, parameters)

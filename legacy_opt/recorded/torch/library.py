@@ -49,9 +49,9 @@ class TorchLibrary(Library):
         return self._corrected(x, torch.sqrt(x)) if self._is_exact else torch.sqrt(x)
 
     def _corrected(self, x: Any, y: Any) -> Any:
-        """Returns the float64 number next to the square root of x; y is this number or a neighbour.
+        """Returns the float64 number nearest to the square root of x: y or a neighbour of y.
 
-        The sign and size of x - y * y, which is computed without rounding, tell which one.
+        The sign and size of x - y * y, which is computed without rounding, decide.
         """
         split = y * 134217729.0  # 2**27 + 1: the upper half of the bits of y, by Veltkamp
         high = split - (split - y)

@@ -31,7 +31,7 @@ class TorchOwn(NamedTuple):
 
     Attributes:
       optimizer: the `torch.optim.Optimizer`.
-      grade: how near its training is, for dense gradients.
+      grade: how near the training is to the rule's, for dense gradients.
     """
 
     optimizer: Any
@@ -43,8 +43,8 @@ def from_state(
 ) -> TorchOwn:
     """Returns PyTorch's own optimizer with a state, if its training is the same up to rounding.
 
-    The parameters get the values of the variables. The comparison is for dense gradients: rows
-    without a gradient are another matter (PyTorch's own optimizers mostly refuse sparse gradients).
+    The parameters get the values of the variables. The comparison is for dense gradients, because
+    PyTorch's own optimizers mostly refuse sparse ones.
 
     Args:
       state: the state.
@@ -99,12 +99,12 @@ def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(torch.from_numpy(np.array(state.variables[name])))
-            own = optimizer.state[parameter]
+            slots = optimizer.state[parameter]
             if setting.name != "SGD":
-                own["step"] = torch.tensor(float(setting.step))
-            for slot, its_name in setting.slots.items():
-                array = np.array(state.slots[name][slot])
-                own[its_name] = torch.from_numpy(array).to(parameter.device)
+                slots["step"] = torch.tensor(float(setting.step))
+            for ours, theirs in setting.slots.items():
+                array = np.array(state.slots[name][ours])
+                slots[theirs] = torch.from_numpy(array).to(parameter.device)
     return optimizer
 
 
@@ -114,7 +114,8 @@ def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rat
         for name, array in state.variables.items()
     }
     optimizer = _optimizer(state, setting, parameters)
-    for each, optimizer.param_groups[0]["lr"] in zip(gradients, rates):
+    for each, rate in zip(gradients, rates):
+        optimizer.param_groups[0]["lr"] = rate
         for name, parameter in parameters.items():
             parameter.grad = torch.from_numpy(np.array(each[name]))
         optimizer.step()

@@ -55,8 +55,8 @@ def load_state(
     """Writes a state into the parameters and slots of an optimizer; see `state_of`.
 
     Raises:
-      RecordError: a parameter has no name, or the state belongs to another rule, or does not have a
-        variable with the parameter's shape. Nothing has been changed.
+      RecordError: a parameter has no name, or the state belongs to another rule or lacks a variable
+        of the parameter's shape. Nothing has been changed.
     """
     check_rule(state, optimizer.record)
     found = list(_named_parameters(optimizer, names))
@@ -75,7 +75,7 @@ def load_state(
 def _named_parameters(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, ...]]:
-    """Yields a name, a tensor, a view with TensorFlow's axes, and whether the tensor is trained."""
+    """Yields tuples (name, tensor, view with TensorFlow's axes, whether it is trained)."""
     trained = (
         (name, parameter, group)
         for group in optimizer.param_groups
