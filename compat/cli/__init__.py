@@ -35,7 +35,8 @@ class _PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any):
         commit = _checkout.commit()
-        print(f"legacy-opt {__version__}" + (f" (commit {commit})" if commit else ""))
+        suffix = f" (commit {commit})" if commit else ""
+        print(f"legacy-opt {__version__}{suffix}")
         parser.exit()
 
 

@@ -56,24 +56,19 @@ def _blocks(
     uses: List[Any], files: int, counts: Dict[str, int]
 ) -> Iterator[Union[str, tables.Table]]:
     if uses:
-        rows = [
-            (
-                f"{use.path}:{use.line}:{use.column}",
-                use.kind,
-                use.name,
-                _TO_DO[use.status],
-                _what(use),
-            )
-            for use in uses
-        ]
+        rows = []
+        for use in uses:
+            location = f"{use.path}:{use.line}:{use.column}"
+            rows.append((location, use.kind, use.name, _TO_DO[use.status], _advice(use)))
         yield tables.Table(("location", "kind", "name", "action", "advice"), rows)
         yield ""
-    yield (
-        f"{plain_text.counted(len(uses), 'use')} in {plain_text.counted(files, 'file')}: "
-        f"{counts['stays']} stay, {counts['change']} to change, {counts['manual']} manual"
-    )
+    total = f"{plain_text.counted(len(uses), 'use')} in {plain_text.counted(files, 'file')}"
+    sums = f"{counts['stays']} stay, {counts['change']} to change, {counts['manual']} manual"
+    yield f"{total}: {sums}"
 
 
-def _what(use: Any) -> str:
-    instead = f"{use.instead}." if use.instead and use.advice else use.instead
-    return " ".join(part for part in (instead, use.advice) if part)
+def _advice(use: Any) -> str:
+    """Returns the replacement and the advice: two sentences, one of both, or nothing."""
+    if use.instead and use.advice:
+        return f"{use.instead}. {use.advice}"
+    return use.instead or use.advice or ""

@@ -40,10 +40,11 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     sources = list(dict.fromkeys(sources))  # some optimizers share kernels
     path = str(tensorflow_operations.build())
     standalone.build()  # checks kernels before they are used
+    keys = set()
     with tables.progress("build-kernels", len(sources), screen, unit=" kernels") as advance:
-        keys = set()
         for source in sources:
-            keys.add(cache.load(source)[0])
+            key, _ = cache.load(source)
+            keys.add(key)
             advance(1)
     facts = {"operations": path, "kernels": len(keys)}
     return terminal.Outcome(terminal.SUCCESS, facts, (path, f"{len(keys)} kernels"))

@@ -6,15 +6,15 @@ import os
 from typing import Optional, TextIO
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
-# {a cell of a table: its colour}
+# Colours of cells of tables by their text.
 _OF_WORDS = {"MANUAL": "red", "change": "yellow", "stays": "green"}
 
 
 def are_wanted(stream: TextIO) -> bool:
     """Whether to print colours to a stream.
 
-    The environment variables are those that other programs use, too: NO_COLOR turns colours off
-    (https://no-color.org), FORCE_COLOR turns them on if the stream is not a terminal.
+    As in other programs, the environment variable NO_COLOR turns colours off
+    (https://no-color.org), and FORCE_COLOR turns them on if the stream is not a terminal.
     """
     if os.environ.get("NO_COLOR"):
         return False

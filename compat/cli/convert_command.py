@@ -116,7 +116,8 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
 
 def _check(arguments: argparse.Namespace):
     """Raises a ValueError for options that cannot be combined, or for a missing --model."""
-    to, source, destination = arguments.to, arguments.source, arguments.destination
+    to = arguments.to
+    source, destination = arguments.source, arguments.destination
     takes_model = to in ("v1", "keras")
     has_model = takes_model and arguments.model is not None
     _refuse_upper_case(destination)
@@ -151,7 +152,8 @@ def _check(arguments: argparse.Namespace):
         if value is not None and not has_meaning:
             beside = " and --model" if has_model else ""
             raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
-    if arguments.name_map == "guess" and not (has_model and (to == "keras" or arguments.like)):
+    has_both_names = has_model and (to == "keras" or arguments.like)
+    if arguments.name_map == "guess" and not has_both_names:
         needed = "--like, a v1 checkpoint with the names" if has_model else "--model"
         raise ValueError(f"--name-map guess needs {needed}.")
 
@@ -161,6 +163,7 @@ def _is_keras_file(path: str) -> bool:
 
 
 def _refuse_upper_case(path: str):
+    """Raises a ValueError if a path has an ending of Keras' files, but not in lower case."""
     ending = file_endings.ending_of(path, file_endings.KERAS)
     if not path.endswith(ending):
         raise ValueError(
@@ -213,7 +216,8 @@ def _plan(arguments: argparse.Namespace, checkpoint: Any, name_map: Any) -> Tupl
     if arguments.to == "v1":
         moves = conversion_by_name.to_saver(checkpoint, name_map)
     else:
-        moves = conversion_by_name.to_decay_layout(checkpoint, arguments.to[-2:].upper())
+        layout = arguments.to[-2:].upper()  # V1 or V2
+        moves = conversion_by_name.to_decay_layout(checkpoint, layout)
     used = {name for move in moves for name in move.sources}
     left_out = [name for name in checkpoint.tensors if name not in used]
     notes = ["left out by the name map: " + name for name in left_out]
@@ -223,28 +227,30 @@ def _plan(arguments: argparse.Namespace, checkpoint: Any, name_map: Any) -> Tupl
 def _outcome(
     arguments: argparse.Namespace, report: Any, mismatch: Optional[str] = None
 ) -> terminal.Outcome:
-    complete = mismatch is None and report.complete
+    """Returns the `Outcome`; `mismatch` is why nothing was written, or None."""
+    is_complete = mismatch is None and report.complete
     facts = {
         "source": arguments.source,
         "destination": arguments.destination,
         "to": arguments.to,
         "written": mismatch is None and not arguments.dry_run,
-        "complete": complete,
+        "complete": is_complete,
         "error": mismatch,
         "transferred": [_facts_of(each) for each in report.transferred],
         "left_in_source": [_facts_of(each) for each in report.left_in_checkpoint],
         "missing_in_source": [_facts_of(each) for each in report.left_in_model],
         "notes": list(report.notes),
     }
-    code = terminal.SUCCESS if complete else terminal.MANUAL_WORK
+    code = terminal.SUCCESS if is_complete else terminal.MANUAL_WORK
     return terminal.Outcome(code, facts, tuple(_blocks(arguments, report, mismatch)))
 
 
 def _facts_of(item: Any) -> Dict[str, Any]:
-    facts = item._asdict()
-    dtype, shape = facts["dtype"], facts["shape"]
-    facts.update(dtype=dtype and dtype.name, shape=None if shape is None else list(shape))
-    return facts
+    return dict(
+        item._asdict(),
+        dtype=None if item.dtype is None else item.dtype.name,
+        shape=None if item.shape is None else list(item.shape),
+    )
 
 
 def _blocks(
@@ -262,25 +268,19 @@ def _blocks(
         ("not found in the source", report.left_in_model),
     ):
         if leftovers:
-            rows = [
-                (
-                    each.name,
-                    each.dtype.name if each.dtype else "?",
-                    "?" if each.shape is None else str(list(each.shape)),
-                    each.why,
-                )
-                for each in leftovers
-            ]
+            rows = []
+            for each in leftovers:
+                dtype = each.dtype.name if each.dtype else "?"
+                shape = "?" if each.shape is None else str(list(each.shape))
+                rows.append((each.name, dtype, shape, each.why))
             if mismatch is not None:
                 rows = first_few(rows, lambda count: (f"… and {count} more: --json", "", "", ""))
             yield tables.Table((heading, "dtype", "shape", "why"), rows)
     if mismatch is None:
         count = plain_text.counted(len(report.transferred), "tensor")
         done = "would be written" if arguments.dry_run else "written"
-        yield (
-            f"{done}: {arguments.destination}, "
-            f"{count}{'' if report.complete else '; not all of the state'}"
-        )
+        note = "" if report.complete else "; not all of the state"
+        yield f"{done}: {arguments.destination}, {count}{note}"
     else:
         yield mismatch
         yield "Nothing was written."

@@ -54,16 +54,15 @@ def diagnose() -> Dict[str, Any]:
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these two raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
-      * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
-        are `setting`, which applies to optimizers whose attribute `native` is None; `c_compiler`
+      * `native`: None if TensorFlow cannot be imported, else a dict about native kernels with the
+        keys `setting`, which applies to optimizers whose attribute `native` is None; `c_compiler`
         and `cpp_compiler`; `folder`, the path of the compiled kernels; `operations`, the path of
         the library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
-        dict about the package legacy-opt-native, or None if this package is not installed; and
-        `optimizers`, a dict from class names to None, or to the reason why the class has no kernels
-        for dense or sparse float32 gradients; and `updates`, their number: all, those with
-        kernels, and those whose kernels are stored. If a compiler, the folder or the operations
-        library is missing, the value is the reason. If all this cannot be determined, the only
-        key is `error`;
+        dict about the package legacy-opt-native, or None if it is not installed; `optimizers`, a
+        dict from class names to None, or to the reason why there are no kernels for dense or sparse
+        float32 gradients; and `updates`, the numbers of all updates, of updates with kernels, and
+        of updates with stored kernels. The value for a missing compiler, folder or library is the
+        reason. If nothing can be determined, the only key is `error`;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
@@ -122,7 +121,7 @@ def _tensorflow() -> Facts:
 
 
 def _write_graph() -> None:
-    """Writes a graph as text; with protobuf 7, TensorFlow 2.20 raises a TypeError."""
+    """Writes a graph as text. TensorFlow 2.20 raises a TypeError with protobuf 7."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -151,10 +150,10 @@ def _to_keras(keras: Any) -> Dict[str, Optional[str]]:
 
 
 def _error_of(function: Callable, *arguments: Any) -> Optional[str]:
-    """Returns the error that a function raises, or None. Packages may be missing or broken."""
+    """Returns the error that a function raises, or None."""
     try:
         function(*arguments)
-    except Exception as error:
+    except Exception as error:  # packages may be missing or broken
         return _describe(error)
     return None
 
@@ -215,19 +214,20 @@ def _problems(facts: Facts) -> Iterator[Facts]:
 
 
 def _native_problems(facts: Facts) -> Iterator[Facts]:
-    here, native_wheel = legacy_opt.__version__, facts["packages"].get(_NATIVE)
-    if native_wheel not in (None, here):
-        text = (
-            f"{_NATIVE} {native_wheel} has the kernels of legacy-opt {native_wheel}, not of {here}."
-        )
-        yield _problem("warning", text, f"pip install {_NATIVE}=={here}")
+    version = legacy_opt.__version__
+    wheel = facts["packages"].get(_NATIVE)
+    if wheel not in (None, version):
+        text = f"{_NATIVE} {wheel} has the kernels of legacy-opt {wheel}, not of {version}."
+        yield _problem("warning", text, f"pip install {_NATIVE}=={version}")
     kernels = (facts["native"] or {}).get("kernels")
     if isinstance(kernels, str):
         yield _problem("warning", kernels, None)
 
 
 def _keras_problems(facts: Facts) -> Iterator[Facts]:
-    keras, packages, to_keras = facts["keras"], facts["packages"], facts["to_keras"]
+    keras = facts["keras"]
+    to_keras = facts["to_keras"]
+    packages = facts["packages"]
     has_keras2 = "tf-keras" in packages
     if keras["error"] is not None:
         text = "tf.keras cannot be imported: " + keras["error"]
@@ -235,8 +235,7 @@ def _keras_problems(facts: Facts) -> Iterator[Facts]:
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
         elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):
-            # The package of this backend may be missing.
-            fix = _USE_TENSORFLOW
+            fix = _USE_TENSORFLOW  # the package of the other backend may be missing
         yield _problem("warning", text, fix)
         return
     minor = ".".join(facts["tensorflow"]["version"].split(".")[:2])

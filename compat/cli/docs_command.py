@@ -49,13 +49,13 @@ def pages() -> Dict[str, Path]:
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a page without what is for the site, tests and tools."""
+    """Returns the text of a page without the marks for the site, tests and tools."""
     text = _CARD.sub(r"\1", path.read_text(encoding="utf-8"))
     return _MARKUP.sub("", text)
 
 
 def containing(word: str, found: Dict[str, Path]) -> str:
-    """Returns a sentence with the names of up to five pages in which a word occurs most often."""
+    """Returns a sentence that names the pages (up to five) in which a word is most frequent."""
     counts = {name: text_of(path).lower().count(word.lower()) for name, path in found.items()}
     names = sorted(filter(counts.get, counts), key=lambda name: -counts[name])[:5]
     return f" {word!r} is in: {', '.join(names)}." if names else ""

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List
 from . import tables
 from .diagnosis import FORMS, Facts, diagnose, pip_tf_keras, wheels
 
-_TESTED = {"torch": "2.13.0", "jax": "0.12.0.1"}  # by `make leave`
+_TESTED = {"torch": "2.13.0", "jax": "0.12.0.1"}  # versions that `make leave` tests
 
 
 def add_command(commands: Any):
@@ -55,7 +55,8 @@ def _lines(facts: Facts) -> Iterator[str]:
         rows += [("native", text) for text in _native_texts(facts["native"])]
     previous = None
     for label, text in rows:
-        yield (f"{'' if label == previous else label:<14}{text}").rstrip()
+        shown_label = "" if label == previous else label
+        yield f"{shown_label:<14}{text}".rstrip()
         previous = label
     yield ""
     for problem in facts["problems"]:
@@ -69,9 +70,12 @@ def _lines(facts: Facts) -> Iterator[str]:
 
 
 def _recorded_text(facts: Facts, name: str) -> str:
+    """Returns whether recorded rules run on a library."""
     version = facts["packages"].get(name)
-    works = facts["recorded"][name] or "recorded rules run"
-    return f"{version}, tested with {_TESTED[name]}: {works}" if version else "not installed"
+    if not version:
+        return "not installed"
+    state = facts["recorded"][name] or "recorded rules run"
+    return f"{version}, tested with {_TESTED[name]}: {state}"
 
 
 def _tensorflow_text(facts: Facts) -> str:
@@ -102,7 +106,8 @@ def _to_keras_texts(facts: Facts) -> Iterator[str]:
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if errors[api] is None:
-            yield f"api={api!r}{', the default' if api == errors['auto'] else ''}"
+            note = ", the default" if api == errors["auto"] else ""
+            yield f"api={api!r}{note}"
     if errors["auto"] == "keras3" and "tf-keras" not in facts["packages"]:
         yield "api='optimizer_v2' after " + pip_tf_keras(facts)
 
@@ -128,7 +133,7 @@ def _native_texts(native: Facts) -> Iterator[str]:
     compilers = f"C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
     yield f"setting {native['setting']}; {compilers}"
     yield f"operations: {native['operations']}"
-    if isinstance(native["kernels"], int):  # otherwise, it is a problem, which is shown below
+    if isinstance(native["kernels"], int):  # otherwise, it is a text among the problems below
         yield f"{native['kernels']} compiled kernels in {native['folder']}"
         counts = "{with_kernels} of {all} updates, dense and sparse, have kernels, {stored} stored"
         yield counts.format(**native["updates"])

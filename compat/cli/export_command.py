@@ -126,8 +126,8 @@ def _export(
 ) -> terminal.Outcome:
     from ..state.checkpoints import state_transfer
 
-    own = _OWN.get(arguments.to)
-    if own is None:
+    module_name = _OWN.get(arguments.to)
+    if module_name is None:
         if arguments.set:
             raise ValueError(f"--set has no meaning with --to {arguments.to}.")
         plan, step = state_transfer.export_state(checkpoint, record, arguments.out, name_map)
@@ -139,7 +139,7 @@ def _export(
         path = os.path.join(folder, "state.npz")
         plan, step = state_transfer.export_state(checkpoint, record, path, name_map)
         try:
-            module = importlib.import_module("legacy_opt.recorded." + own)
+            module = importlib.import_module("legacy_opt.recorded." + module_name)
         except ModuleNotFoundError as error:
             library = arguments.to.partition("-")[0]
             raise ValueError(
@@ -179,8 +179,8 @@ def outcome(
     more_lines: Iterable[str],
 ) -> terminal.Outcome:
     """Returns the `Outcome` of a state that was written to a file or a checkpoint."""
-    own = {"path": path, "optimizer": record.optimizer, "step": step}
-    facts = dict(own, variables=list(plan.trained), **more_facts)
+    facts = {"path": path, "optimizer": record.optimizer, "step": step}
+    facts.update(variables=list(plan.trained), **more_facts)
     variables = plain_text.counted(len(plan.trained), "variable")
     line = f"{path}: {record.optimizer}, step {step}, {variables}"
     return terminal.Outcome(terminal.SUCCESS, facts, (line, *more_lines))

@@ -41,12 +41,10 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
 
     destination = file_endings.prefix_of(arguments.out)
     special_files.refuse_existing(destination, arguments.overwrite)
+    name_map = name_maps.read_file(arguments.name_map, "import")
     state, plan, kept = state_transfer.import_state(
-        arguments.file,
-        arguments.like,
-        destination,
-        arguments.overwrite,
-        name_maps.read_file(arguments.name_map, "import"),
+        arguments.file, arguments.like, destination, arguments.overwrite, name_map
     )
-    facts, lines = {"kept": list(kept)}, [f"as in --like: {name}" for name in kept]
+    facts = {"kept": list(kept)}
+    lines = [f"as in --like: {name}" for name in kept]
     return export_command.outcome(destination, state.record, state.global_step, plan, facts, lines)

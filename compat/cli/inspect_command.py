@@ -50,14 +50,16 @@ def as_facts(checkpoint: Any, contents: Any) -> Dict[str, Any]:
       contents: the `Contents` of the checkpoint.
     """
     items = list(contents.items())
+    step = step_name = None
+    if contents.step is not None:
+        step = int(checkpoint.read(contents.step.stored.names[0]))
+        step_name = contents.step.name
     return {
         "path": checkpoint.path,
         "format": checkpoint.format,
         "kind": "name-based" if contents.by_name else "object-based",
-        "step": None
-        if contents.step is None
-        else int(checkpoint.read(contents.step.stored.names[0])),
-        "step_name": None if contents.step is None else contents.step.name,
+        "step": step,
+        "step_name": step_name,
         "tensors": sum(len(item.stored.names) for item in items),
         "numbers": sum(item.stored.numbers for item in items),
         "bytes": sum(item.stored.bytes for item in items),
@@ -90,25 +92,26 @@ def _facts_of(item: Any) -> Dict[str, Any]:
 
 
 def _heading(facts: Dict[str, Any]) -> List[str]:
+    tensors = plain_text.counted(facts["tensors"], "tensor")
+    numbers = plain_text.counted(facts["numbers"], "number")
+    step = "none" if facts["step"] is None else f"{facts['step']} ({facts['step_name']})"
     lines = [
         f"{facts['path']}: {facts['kind']}, format {facts['format']}",
-        (
-            f"{plain_text.counted(facts['tensors'], 'tensor')}, "
-            f"{plain_text.counted(facts['numbers'], 'number')}, {plain_text.size(facts['bytes'])}"
-        ),
-        f"step: {'none' if facts['step'] is None else '{step} ({step_name})'.format(**facts)}",
+        f"{tensors}, {numbers}, {plain_text.size(facts['bytes'])}",
+        f"step: {step}",
     ]
+    of_scope = " in the scope " if facts["kind"] == "name-based" else " of the object "
     for guess in facts["optimizers"]:
-        scope = " in the scope %s" if facts["kind"] == "name-based" else " of the object %s"
-        scope = scope % guess["scope"] if guess["scope"] else ""
-        where = plain_text.counted(guess["variables"], "variable")
-        lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
+        scope = of_scope + guess["scope"] if guess["scope"] else ""
+        count = plain_text.counted(guess["variables"], "variable")
+        lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, count, **guess))
     if not facts["optimizers"]:
         lines.append("optimizer: unknown, because " + _reason(facts))
     return lines + [""]
 
 
 def _reason(facts: Dict[str, Any]) -> str:
+    """Returns why no optimizer was recognised."""
     from ..state.checkpoint_contents import slot_signatures
 
     names = [each["name"] for each in facts["variables"]]
@@ -125,7 +128,8 @@ def _table(contents: Any) -> tables.Table:
         rows += [_row("  ", slot.item, slot.role or "?") for slot in variable.slots]
     shared_by = "shared by all" if contents.by_name else "of the optimizer"
     rows += [_row("", item, shared_by) for item in contents.shared]
-    rows += [_row("", item, "the step") for item in ([contents.step] if contents.step else [])]
+    if contents.step:
+        rows.append(_row("", contents.step, "the step"))
     rows += [_row("", item, "other") for item in contents.other]
     return tables.Table(("variable, slots", "dtype", "shape", ">size", "what it is"), rows)
 

@@ -33,10 +33,11 @@ def facts() -> Dict[str, Any]:
 
 
 def _updates() -> Dict[str, int]:
-    own = {path.name for path in cache.kernels_in(cache.folder())}
+    """Returns the numbers of updates, dense and sparse: all, with kernels, with stored kernels."""
+    compiled = {path.name for path in cache.kernels_in(cache.folder())}
     found = [each for cls in classes() if reason(cls) is None for each in sources(cls)]
     names = [cache.file_name(cache.key_of(each)) for each in found]
-    stored = sum(name in own or cache.prebuilt(name) is not None for name in names)
+    stored = sum(name in compiled or cache.prebuilt(name) is not None for name in names)
     return {"all": 2 * len(classes()), "with_kernels": len(found), "stored": stored}
 
 
@@ -72,9 +73,8 @@ def made(cls: type, **choices: Any) -> Any:
 
     Args:
       cls: the class.
-      **choices: some arguments of the constructor. Other required arguments get the value 0.1. Only
-        a required `global_step` gets the graph's global step, or None if the graph has no global
-        step.
+      **choices: some arguments of the constructor. Other required arguments are 0.1, but
+        `global_step` is the graph's global step, or None if the graph has none.
     """
     required = {
         name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1
@@ -85,7 +85,7 @@ def made(cls: type, **choices: Any) -> Any:
 
 
 def reason(cls: type) -> Optional[str]:
-    """Returns why a kernel for dense or for sparse float32 gradients is missing, or None."""
+    """Returns why a kernel for dense or sparse float32 gradients cannot be generated, or None."""
     try:
         sources(cls)
     except UnsupportedError as error:

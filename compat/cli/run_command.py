@@ -82,20 +82,19 @@ def add_command(commands: terminal.Commands):
 def execute(arguments: argparse.Namespace) -> int:
     """Runs a script in this process, with the script's `sys.argv` and `sys.path`.
 
-    Args:
-      arguments: the parsed arguments.
-
     Returns:
       The exit code. If the script ends the process, this function does not return.
     """
-    script, is_module = arguments.argv[0], arguments.is_module
+    script = arguments.argv[0]
+    is_module = arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
         if is_module:
             path, name = runner.module_called(script)
         else:
-            path, name = runner.path_of_script(script), "__main__"
+            path = runner.path_of_script(script)
+            name = "__main__"
         for package in arguments.packages:
             packages.include(package)
         tensorflow = runner.prepare(arguments.native)
@@ -111,7 +110,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.argv)
-    have_kernels = {}
+    have_kernels = {}  # {update: whether a native kernel did it}, filled by `one_step`
     if arguments.native:
         from legacy_opt.native.updates import one_step
 
@@ -143,7 +142,7 @@ def _warn_of_races(modules: Iterable[Any], native: bool):
     from legacy_opt import versions  # not above: the command line does not need TensorFlow
 
     found = [(*place, global_steps.RACE) for place in global_steps.races(modules)]
-    if versions.has_contrib() and not native:  # otherwise the classes are those of legacy_opt
+    if versions.has_contrib() and not native:  # otherwise legacy_opt replaces the classes
         found += [(*place, decay_var_lists.DECAY_RACE) for place in decay_var_lists.races(modules)]
     for path, line, advice in found:
         text = plain_text.printable(f"{path}:{line}: {advice}")

@@ -35,7 +35,7 @@ class Table(NamedTuple):
     """A table of text cells.
 
     Attributes:
-      columns: a tuple of column headings; a heading that begins with ">" right-aligns its column.
+      columns: the headings; ">" at the beginning of a heading right-aligns the column.
       rows: a list of tuples of strings, one string per column.
       title: the line above the table, or "".
     """
@@ -55,7 +55,8 @@ def show(blocks: Iterable[Union[str, Table]], stream: TextIO):
     for block in blocks:
         if isinstance(block, Table):
             rows = [[printable(cell, stream) for cell in row] for row in block.rows]
-            width = shutil.get_terminal_size().columns or 80 if stream.isatty() else None
+            columns = shutil.get_terminal_size().columns or 80
+            width = columns if stream.isatty() else None
             paint = functools.partial(colours.painted, stream=stream)
             print("\n".join(lines(block._replace(rows=rows), width, paint)), file=stream)
         else:
@@ -71,9 +72,9 @@ def lines(
 
     Args:
       table: the `Table`.
-      width: the width of the terminal: if the table is wider, texts of the last column are wrapped,
-        or stand below their rows if the column would become too narrow. None means any width.
-      paint: a function that gives a text (the first argument) a colour.
+      width: the width of the terminal, or None for any width. If the table is wider, texts of the
+        last column are wrapped. If the column would become too narrow, they stand below the rows.
+      paint: a function (text, colour) that returns the text with the codes of the colour.
     """
     headings = [heading.lstrip(">") for heading in table.columns]
     right_aligned = [heading.startswith(">") for heading in table.columns]
@@ -81,22 +82,24 @@ def lines(
     room = widths[-1] if width is None else width - sum(each + 2 for each in widths[:-1])
     is_below = len(headings) > 1 and room < min(widths[-1], NARROWEST)
     if is_below:
-        headings, room = headings[:-1], max(width - len(INDENT), 1)
+        headings = headings[:-1]
+        room = max(width - len(INDENT), 1)
     else:
-        room = widths[-1] = min(widths[-1], max(room, 1))
+        room = min(widths[-1], max(room, 1))
+        widths[-1] = room
 
     def line(cells: Sequence[str], colour: Optional[str] = None) -> str:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(cells, widths, right_aligned)
         ]
-        cells[-1] = cells[-1].rstrip()
+        cells[-1] = cells[-1].rstrip()  # before painting: padding must have no colour
         return "  ".join(paint(each, colour or colours.of_cell(each)) for each in cells).rstrip()
 
     if table.title:
         yield table.title
     yield line(headings, "bold")
-    yield line(["-" * width for width, _ in zip(widths, headings)])
+    yield line(["-" * width for width in widths[: len(headings)]])
     for *cells, text in table.rows:
         parts = textwrap.wrap(text, room, break_on_hyphens=False) if len(text) > room else [text]
         if is_below:
@@ -117,7 +120,7 @@ def progress(
       label: the name of the work.
       total: the number of units to process.
       stream: the file to print to.
-      unit: the name of the unit; by default, a byte.
+      unit: the name of the unit, with a space before a word; by default, a byte.
 
     Yields:
       A function that advances the bar by a number of units.

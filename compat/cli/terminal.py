@@ -63,7 +63,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Optional[Sequence[str]] = None, namespace: Any = None
     ) -> Tuple[Any, List[str]]:
-        """Parses arguments. Unknown options are found first, before missing arguments."""
+        """Parses arguments. Refuses unknown options before it reports missing arguments."""
         known = [option for action in self._actions for option in action.option_strings]
         for word in self._words_of_this_parser(args or ()):
             option = word.partition("=")[0]
@@ -72,12 +72,13 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _words_of_this_parser(self, words: Sequence[str]) -> Iterator[str]:
-        """Yields the arguments up to "--", or to a command or script that has its own options."""
-        rest_is_foreign = any(action.nargs == argparse.PARSER for action in self._actions)
+        """Yields the arguments up to "--", or up to a command or script with its own options."""
+        has_command = any(action.nargs == argparse.PARSER for action in self._actions)
         with_value = [each.option_strings for each in self._actions if each.nargs != 0]
-        is_value = False
+        is_value = False  # of the option before it
         for word in words:
-            if word == "--" or (rest_is_foreign and not is_value and word[:1] != "-"):
+            is_command = has_command and not is_value and word[:1] != "-"
+            if word == "--" or is_command:
                 return
             is_value = any(word in options for options in with_value)
             yield word
@@ -102,7 +103,7 @@ def add_parser(
 ) -> argparse.ArgumentParser:
     """Adds a command with the options --json and --traceback, and returns its parser.
 
-    `run_command` runs the command, and says what `execute` is.
+    For `execute`, see `run_command`, which runs the command.
     """
     parser = commands.add_parser(
         name,
@@ -164,7 +165,7 @@ def _of_command(name: str, message: str) -> str:
 
 def one_line(error: BaseException) -> str:
     """Returns the message of an exception on one line."""
-    # Messages of these classes are written for users. Other messages may need the class name.
+    # Errors of these classes have messages for users. Other messages need the name of the class.
     is_for_users = isinstance(error, (ValueError, ImportError))
     text = (is_for_users and messages.text_of(error)) or messages.with_class(error)
     return plain_text.printable(" ".join(text.split()), sys.stderr)

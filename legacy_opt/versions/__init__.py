@@ -1,8 +1,8 @@
 """Functions that hide the differences between versions of TensorFlow and Keras.
 
 The functions test for features. They use version numbers only in messages, and for the few
-differences that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`,
-`wrappers` and `training` use no private names of TensorFlow, except those of its Optimizer class.
+differences that such a test cannot find. `legacy_opt.core`, `optimizers`, `wrappers` and `training`
+use no private names of TensorFlow, except those of the Optimizer class.
 """
 
 from legacy_opt.versions.call_stack import *

@@ -8,7 +8,7 @@ import sys
 def writing_saved_model() -> bool:
     """Whether TensorFlow's SavedModel writer is on the call stack.
 
-    The call stack is needed because TensorFlow does not pass the file format to an optimizer.
+    TensorFlow does not pass the file format to an optimizer in another way.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -19,6 +19,6 @@ def writing_saved_model() -> bool:
 
 
 def called_by_checkpoint() -> bool:
-    """Whether the calling function was called by TensorFlow's object-based checkpoint code."""
+    """Whether TensorFlow's object-based checkpoint code called the function that calls this one."""
     module = sys._getframe(2).f_globals.get("__name__", "")
     return ".python.training.tracking." in module or ".python.checkpoint." in module

@@ -18,17 +18,7 @@ import inspect
 import os
 import sys
 import types
-from typing import (
-    Any,
-    Callable,
-    List,
-    Mapping,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Sequence,
-    TypeVar,
-)
+from typing import Any, Callable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, TypeVar
 
 import tensorflow as tf
 
@@ -53,8 +43,8 @@ def estimator(api: str = "v1") -> types.ModuleType:
     """Returns the Estimator module of TensorFlow or of tensorflow-estimator.
 
     Args:
-      api: "v1" for the module that TensorFlow 2.15 has as `tf.compat.v1.estimator`, or "v2" for
-        the module that it has as `tf.estimator`.
+      api: "v1" for the module `tf.compat.v1.estimator` of TensorFlow 2.15, or "v2" for its
+        `tf.estimator`.
 
     Raises:
       ImportError: TensorFlow has no Estimators, and tensorflow-estimator or tf-keras is not
@@ -72,15 +62,15 @@ def estimator_problem() -> Optional[str]:
     """Returns why Estimators are not available, and the pip command; None if they are available."""
     if has_own_estimator():
         return None
+    command = pip_command(_DISTRIBUTION, "tf-keras")
     for package, required in (_DISTRIBUTION, ESTIMATOR_VERSION), ("tf-keras", _minor()):
         installed = _installed_version(package)
         if installed is None:
-            text = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
-        elif not (installed + ".").startswith(required + "."):
-            text = f"{package} {installed} does not work with TensorFlow {_minor()}."
-        else:
-            continue
-        return f"{text} Run: {pip_command(_DISTRIBUTION, 'tf-keras')}"
+            problem = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
+            return f"{problem} Run: {command}"
+        if not (installed + ".").startswith(required + "."):
+            problem = f"{package} {installed} does not work with TensorFlow {_minor()}."
+            return f"{problem} Run: {command}"
     return None
 
 
@@ -112,7 +102,7 @@ class LazyModule(types.ModuleType):
 
     Args:
       name: the name of the removed module.
-      find: a function that returns a module with the attributes; it may raise ImportError.
+      find: a function that returns the module with the attributes, or raises ImportError.
       **known: attributes that are available without a call of `find`.
     """
 
@@ -133,12 +123,12 @@ class LazyModule(types.ModuleType):
 
 
 class RemovedModule(NamedTuple):
-    """A module that TensorFlow 2.16 or newer lacks, and its replacement.
+    """A module that TensorFlow 2.16 or newer lacks, and the replacement.
 
     Attributes:
       home: the module of TensorFlow that had the removed module as an attribute.
       path: the dotted name under which `home` is imported.
-      name: the name of this attribute.
+      name: the name of the attribute.
       origin: the package from which the replacement takes its attributes.
       stand_in: the replacement, a `LazyModule`.
     """
@@ -159,7 +149,8 @@ def removed_modules() -> List[RemovedModule]:
     hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
     removed = []
     for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1_homes]:
-        find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
+        api = "v1" if path.endswith("v1") else "v2"
+        find = functools.partial(estimator, api)
         stand_in = LazyModule(path + ".estimator", find, **hooks)
         removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
     legacy_layers = [(home, path, "layers") for home, path in v1_homes]
@@ -172,8 +163,8 @@ def removed_modules() -> List[RemovedModule]:
 
 
 def _needs_keras_2(lazy_module: types.ModuleType) -> bool:
-    """Whether TensorFlow looks for a module (loaded lazily) in Keras 3, which lacks this module."""
-    # `vars` is used because getattr on the module would make TensorFlow import Keras.
+    """Whether TensorFlow looks for a lazily loaded module in Keras 3, which lacks the module."""
+    # `vars`, because `getattr` would make TensorFlow import Keras.
     is_keras_3 = vars(lazy_module).get("_tfll_keras_version") == "keras_3"
     return is_keras_3 or os.environ.get("TF_USE_LEGACY_KERAS") not in ("true", "True", "1")
 
@@ -233,7 +224,9 @@ class _EstimatorFinder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module whose import statements call `__import__` of the attribute `builtins`."""
+    """Loads a module. Import statements of the module call `builtins["__import__"]`."""
+
+    builtins: Mapping[str, Any]
 
     def exec_module(self, module: types.ModuleType):
         vars(module)["__builtins__"] = self.builtins
@@ -275,7 +268,7 @@ _NO_TPUS = (
 
 
 def _refuse_tpus(cls: type):
-    """Makes the constructor of TPUEstimator raise an error if `use_tpu` is true."""
+    """Makes the constructor of TPUEstimator raise an error if `use_tpu` is true, the default."""
     original = cls.__init__
     signature = inspect.signature(original)
 
@@ -292,7 +285,7 @@ def _refuse_tpus(cls: type):
 
 
 class _View(types.ModuleType):
-    """A module that has the attributes of another module, except for replaced attributes."""
+    """A module with the attributes of another module, of which some are replaced."""
 
     def __init__(self, module: types.ModuleType, **replaced: Any):
         super().__init__(module.__name__)
@@ -321,9 +314,10 @@ def _import(
 
 def _view_of_tensorflow() -> _View:
     """Returns a view of `tensorflow` in which Keras is Keras 2."""
-    v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
-    keras = {name: getattr(v2, name) for name in ("losses", "metrics", "optimizers")}
-    keras.update(keras=v2, initializers=v2.initializers)
+    v1 = _keras_2_of("v1")
+    v2 = _keras_2_of("v2")
+    names = ("initializers", "losses", "metrics", "optimizers")
+    keras = dict({name: getattr(v2, name) for name in names}, keras=v2)
     legacy = v1.__internal__.legacy
     apis = {
         "v1": _View(

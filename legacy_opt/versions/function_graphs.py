@@ -10,9 +10,9 @@ from legacy_opt.versions.modes import is_symbolic
 
 
 def captures(graph: tf.Graph) -> Dict[tf.Operation, tf.Tensor]:
-    """Returns the tensors of surrounding graphs that the inputs of a function's graph stand for.
+    """Returns the symbolic tensors that a function's graph captures.
 
-    The result is a dict from operations of `graph`, without inputs that stand for eager tensors.
+    The result is a dict from the operations that are inputs of `graph` to the captured tensors.
     """
     pairs = zip(getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ()))
     return {inside.op: outside for inside, outside in pairs if is_symbolic(outside)}

@@ -74,7 +74,7 @@ def keras_2() -> ModuleType:
         if keras_facts()["generation"] == 2:
             return tf.keras
     except ImportError:
-        pass  # tf.keras is Keras 3 and its backend is missing; tf_keras does not need the backend
+        pass  # tf.keras is Keras 3 without its backend, which tf_keras does not need
     try:
         return importlib.import_module("tf_keras")
     except ImportError as error:
@@ -95,9 +95,10 @@ def keras_1() -> ModuleType:
 
 
 def keras_optimizers_1() -> ModuleType:
-    """Returns the module of `keras_1` with Keras' first optimizers, those of `tf.contrib.keras`."""
+    """Returns the module of `keras_1` with Keras' first optimizers, as in `tf.contrib.keras`."""
     home = keras_1().optimizers.get.__module__
-    names = (home + ".optimizer_v1", home[:-1] + "_v1")  # the second: TensorFlow up to 2.8
+    # The second name is for TensorFlow up to 2.8: keras.optimizers, and keras.optimizer_v1.
+    names = (home + ".optimizer_v1", home[:-1] + "_v1")
     return next(sys.modules[name] for name in names if name in sys.modules)
 
 
@@ -148,7 +149,7 @@ def api_of(value: Any) -> Optional[str]:
 
 
 def with_wrapped(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
-    """Yields an OptimizerV2, and the OptimizerV2s that it wraps, as those of Addons do."""
+    """Yields an OptimizerV2 and all OptimizerV2s that it wraps, as in TensorFlow Addons."""
     yield optimizer
     for each in vars(optimizer).values():
         if api_of(each) == "optimizer_v2":
@@ -163,16 +164,16 @@ def create_optimizer_weights(optimizer: KerasOptimizer, variables: List[KerasVar
         optimizer._create_all_weights(variables)
     else:  # TensorFlow up to 2.2
         optimizer = getattr(optimizer, "_optimizer", optimizer)  # inside a LossScaleOptimizer
-        _ = optimizer.iterations
+        _ = optimizer.iterations  # creates this variable  # creates this variable
         optimizer._create_hypers()
         optimizer._create_slots(variables)
 
 
 def keras_3_distributes(strategy: tf.distribute.Strategy) -> bool:
-    """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
+    """Whether Keras 3 divides the loss by the number of replicas before it sums the gradients.
 
-    Tests have shown that Keras up to 3.7 does not divide the loss. Therefore `fit` trains with
-    gradients that are too large in these versions.
+    Tests have shown that Keras up to 3.7 does not divide the loss, so that `fit` trains with
+    gradients that are too large.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -183,8 +184,8 @@ def keras_3_distributes(strategy: tf.distribute.Strategy) -> bool:
 
 def is_keras_3_variable(value: Any) -> bool:
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
-    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. Therefore
-    # this function tests the dtype: it is a string in Keras 3 variables, but not in tf.Variable.
+    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. The dtype
+    # is a string in Keras 3 variables, but not in tf.Variable.
     return isinstance(getattr(value, "dtype", None), str)
 
 
@@ -194,7 +195,7 @@ def tf_variable(value: Any) -> Any:
 
 
 def tf_variable_without_cast(value: KerasVariable) -> tf.Variable:
-    """Returns the `tf.Variable` inside a Keras 3 variable, even in a layer that casts variables."""
+    """Returns the `tf.Variable` inside a Keras 3 variable, even where a layer casts variables."""
     found = getattr(value, "_value", None)  # `value.value` would be the result of the cast
     return found if isinstance(found, tf.Variable) else tf_variable(value)
 

@@ -36,15 +36,14 @@ def building() -> str:
 def runs_in_order() -> bool:
     """Whether reads and writes of variables run in program order.
 
-    This is the case in eager execution and in `tf.function`, but not in TF1 graphs or in
-    `wrap_function`.
+    They do in eager execution and in `tf.function`, but not in TF1 graphs or in `wrap_function`.
     """
     graph = tf.compat.v1.get_default_graph()
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
 def for_a_session() -> bool:
-    """Whether the outermost context is a TF1 graph, also while a function or branch is built."""
+    """Whether the outermost context is a TF1 graph. Functions and branches do not count."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -52,7 +51,7 @@ def for_a_session() -> bool:
 @contextlib.contextmanager
 def v1_control_flow() -> Iterator[None]:
     """Makes `tf.cond` build Switch and Merge operations, which work with ref variables."""
-    # A graph is entered because control_flow_v2_enabled() is always True in functions.
+    # In a new graph, because control_flow_v2_enabled() is always True in functions.
     with tf.Graph().as_default():
         is_v2 = tf.compat.v1.control_flow_v2_enabled()
     if is_v2:
@@ -106,16 +105,16 @@ def make_some_wait(
 ) -> Iterator[None]:
     """Scope whose operations run after `awaited` if `is_chosen(operation)` is true.
 
-    Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
-    `init_scope`, or inside functions and branches, but on those that call functions and branches.
+    As with `tf.control_dependencies`, operations of other threads, of an `init_scope`, and inside
+    functions and branches do not wait. Operations that call functions and branches do.
     """
-    # A scope without dependencies records the operations that are created in it.
+    # A scope without dependencies records the operations that are created inside the scope.
     scope = tf.compat.v1.get_default_graph().control_dependencies([])
     with scope:
         yield
     context = awaited._get_control_flow_context()
     for operation in scope._seen_nodes:
-        # A v1 condition gets its variables from operations in the outer context, which wait.
+        # A v1 condition reads variables through operations of the outer context. These wait.
         if operation._get_control_flow_context() is context and is_chosen(operation):
             operation._add_control_input(awaited)
 
@@ -147,11 +146,10 @@ def modules_v1() -> List[types.ModuleType]:
 def plain_module(module: types.ModuleType) -> types.ModuleType:
     """Returns the module inside TensorFlow's deprecation wrapper. Returns other modules unchanged.
 
-    Set and delete attributes of the returned module, not of the wrapper. The wrapper caches
-    attributes that are set on the wrapper itself. In some versions of TensorFlow, it returns the
-    cached attributes even after they are deleted.
+    Set and delete attributes of the returned module, not of the wrapper: in some versions of
+    TensorFlow, the wrapper returns cached attributes even after they are deleted.
     """
-    if type(module) is types.ModuleType:  # TensorFlow warns of attributes of modules it has moved
+    if type(module) is types.ModuleType:  # `getattr` of a moved module would print a warning
         return module
     return getattr(module, "_tfmw_wrapped_module", module)
 
@@ -185,7 +183,7 @@ def xla_compiles_unique() -> bool:
 
 
 def _run_once(function: Callable[[tf.Tensor], tf.Tensor], numbers: List[int]):
-    """Calls a function of a tensor, in a graph of its own if the program does not run eagerly."""
+    """Calls a function of a tensor; if the program does not run eagerly, in a new graph."""
     with tf.init_scope():
         if tf.executing_eagerly():
             function(tf.constant(numbers))
@@ -203,10 +201,10 @@ def is_symbolic(value: Any) -> bool:
 def regroups_constant_factors() -> bool:
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
-    If so, the last bits of a result depend on whether a hyperparameter is read from a variable or
-    is a constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup these
-    factors, and that 2.3 and later do not. Only squares are meant: all versions regroup
-    ``(x * y) * c`` if x and y are different tensors.
+    If so, the last bits of a result depend on whether a hyperparameter is a variable or a constant
+    in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup these factors, and
+    that 2.3 and later do not. If x and y are different tensors, all versions regroup
+    ``(x * y) * c``.
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
@@ -214,8 +212,8 @@ def regroups_constant_factors() -> bool:
 def remapping_crashes() -> bool:
     """Whether Grappler's remapping ends the process for layer normalization written by hand.
 
-    TensorFlow 2.15.1 and 2.16.2 do that on x86-64 (`legacy-opt docs old_scripts`); 2.14.1 and
-    2.17.1 do not. A crash cannot be tested for, so the version decides.
+    It does in TensorFlow 2.15.1 and 2.16.2 on x86-64 (`legacy-opt docs old_scripts`), but not in
+    2.14.1 and 2.17.1. The version decides, because a test would end the process.
     """
     return tf.__version__.startswith(("2.15.", "2.16."))
 
@@ -225,7 +223,8 @@ def turn_remapping_off(say: Callable[[], None]):
 
     `say` is called before a Session is created without remapping.
     """
-    tf.config.optimizer.set_experimental_options({"remapping": False})  # if `config` is None
+    # For Sessions without a `config`.
+    tf.config.optimizer.set_experimental_options({"remapping": False})
     base = tf.compat.v1.Session.__bases__[0]  # also the base class of InteractiveSession
     original = base.__init__
 
@@ -233,7 +232,7 @@ def turn_remapping_off(say: Callable[[], None]):
     def __init__(self: Any, target: str = "", graph: Optional[tf.Graph] = None, config: Any = None):
         is_config = isinstance(config, tf.compat.v1.ConfigProto)
         if is_config and not config.graph_options.rewrite_options.remapping:
-            config = copy.deepcopy(config)  # not in the program's own object
+            config = copy.deepcopy(config)  # the program's own object stays unchanged
             options = config.graph_options.rewrite_options
             options.remapping = options.OFF
             say()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class Part(NamedTuple):
-    """The position of a part in a partitioned variable. A part is one of the partitions.
+    """The position of a part (one of the partitions) in a partitioned variable.
 
     Attributes:
       full_name: the name of the whole variable.
@@ -50,7 +50,7 @@ def part_of(variable: tf.Variable) -> Optional[Part]:
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Slice info that makes a Saver save a variable as one whole tensor with name `full_name`."""
+    """Slice info with which a Saver saves a variable as a whole tensor, named `full_name`."""
 
     spec = ""
 
@@ -80,35 +80,38 @@ def fit_slice_info(
     if part is None:
         return
     if not part_by_part and axes is not None:
-        if list(axes) == list(range(len(part.shape))) and part_of(slot) is not None:
+        has_all_axes = list(axes) == list(range(len(part.shape)))
+        if has_all_axes and part_of(slot) is not None:
             return  # the copied slice info is right
         if part.axis in axes:
-            name = f"{part.full_name}/{slot.op.name[len(variable.op.name) + 1 :]}"
+            suffix = slot.op.name[len(variable.op.name) + 1 :]
             full_shape, shape, offset = ([each[axis] for axis in axes] for each in part[1:])
-            slot._set_save_slice_info(tf.Variable.SaveSliceInfo(name, full_shape, offset, shape))
+            slot._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(f"{part.full_name}/{suffix}", full_shape, offset, shape)
+            )
             return
     name = slot.op.name
     if not part_by_part:
         part_name = part.full_name if axes is None else part.position_name
         name = name.replace(variable.op.name, part_name, 1)
-    # With ordinary slice info, the Saver compares shapes. `_Unsliced` prevents the comparison for
-    # slots whose shape is unknown, and for scalars.
+    # With ordinary slice info, a Saver compares shapes. `_Unsliced` is for scalars and for slots of
+    # unknown shape, which it must not compare.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     slice_info = tf.Variable.SaveSliceInfo if shape else _Unsliced
     slot._set_save_slice_info(slice_info(name, shape, [0] * len(shape), shape))
 
 
 def is_dynamic_embedding(variable: tf.Variable) -> bool:
-    """Whether `variable` is the rows of a hash table that a training step looks up.
+    """Whether `variable` contains the rows of a hash table that a training step looks up.
 
     TensorFlow Recommenders Addons creates such a variable in each lookup (`TrainableWrapper`). The
-    number of its rows changes from step to step, but is constant in its `shape`.
+    number of rows changes from step to step, although the static `shape` contains a number.
     """
     return hasattr(type(variable), "prefetch_values")
 
 
 def creates_dynamic_slots(optimizer: Any) -> bool:
-    """Whether `DynamicEmbeddingOptimizer` of TensorFlow Recommenders Addons got the optimizer."""
+    """Whether the optimizer was passed to Recommenders Addons' `DynamicEmbeddingOptimizer`."""
     return "_get_or_make_slot_with_initializer" in vars(optimizer)
 
 
@@ -122,7 +125,7 @@ def static_shape(variable: tf.Variable) -> tf.TensorShape:
 def read_value(variable: tf.Variable) -> tf.Tensor:
     """Returns the value of `variable` in an update.
 
-    A dynamic embedding is not looked up again, because this would undo the writes of the update.
+    Another lookup of a dynamic embedding would undo the writes of the update.
     """
     if is_dynamic_embedding(variable):
         return variable.read_value(do_prefetch=False)
@@ -157,14 +160,14 @@ def own_component(variable: tf.Variable) -> tf.Variable:
 
 
 def ref_of(variable: tf.Variable) -> tf.Tensor:
-    """Returns the ref tensor of a ref variable; operations change the variable by this tensor."""
+    """Returns the ref tensor of a ref variable, through which operations change the variable."""
     return variable._ref()
 
 
 def saveable(name: Any, variable: tf.Variable) -> Any:
-    """Returns the object to pass to a v1 Saver, under the key `name`, to save `variable`.
+    """Returns the object with which a v1 Saver saves `variable` under the key `name`.
 
-    This object is `variable` itself, except for distributed variables.
+    It is `variable` itself, except for distributed variables.
     """
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
