@@ -23,14 +23,8 @@ _TO_DO = {"stays": "stays", "change": "change", "manual": "MANUAL"}
 
 def add_command(commands: terminal.Commands):
     """Adds `audit` to the command line."""
-    parser = terminal.add_parser(
-        commands,
-        "audit",
-        "list the optimizers and removed names that code uses, and their replacements",
-        _DESCRIPTION,
-        _EPILOG,
-        execute,
-    )
+    summary = "list the optimizers and removed names that code uses, and their replacements"
+    parser = terminal.add_parser(commands, "audit", summary, _DESCRIPTION, _EPILOG, execute)
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", help="a Python file, a notebook, or a folder of these"
     )

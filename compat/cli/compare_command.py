@@ -21,14 +21,8 @@ exit codes: 0, equal bit for bit; 1, different; 2, the optimizer cannot be impor
 
 def add_command(commands: terminal.Commands):
     """Adds `compare` to the command line."""
-    parser = terminal.add_parser(
-        commands,
-        "compare",
-        "check that an optimizer computes the same in Keras as in a Session",
-        _DESCRIPTION,
-        _EPILOG,
-        execute,
-    )
+    summary = "check that an optimizer computes the same in Keras as in a Session"
+    parser = terminal.add_parser(commands, "compare", summary, _DESCRIPTION, _EPILOG, execute)
     parser.add_argument(
         "optimizer",
         metavar="MODULE:OBJECT",

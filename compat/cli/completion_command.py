@@ -29,14 +29,8 @@ FOLDER = Path(__file__).resolve().parent / "completions"
 
 def add_command(commands: terminal.Commands):
     """Adds `completion` to the command line."""
-    parser = terminal.add_parser(
-        commands,
-        "completion",
-        "print a script for the shell's completion",
-        _DESCRIPTION,
-        _EPILOG,
-        execute,
-    )
+    summary = "print a script for the shell's completion"
+    parser = terminal.add_parser(commands, "completion", summary, _DESCRIPTION, _EPILOG, execute)
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 

@@ -38,14 +38,8 @@ _OWN = {"torch-own": "torch_own", "optax-own": "optax_own"}
 
 def add_command(commands: terminal.Commands):
     """Adds `export` to the command line."""
-    parser = terminal.add_parser(
-        commands,
-        "export",
-        "write a training's state for NumPy or PyTorch",
-        _DESCRIPTION,
-        _EPILOG,
-        execute,
-    )
+    summary = "write a training's state for NumPy or PyTorch"
+    parser = terminal.add_parser(commands, "export", summary, _DESCRIPTION, _EPILOG, execute)
     parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
     parser.add_argument(
         "--rule",

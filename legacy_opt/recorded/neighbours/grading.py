@@ -90,11 +90,7 @@ def _steps_of(state: SavedState, hyper: Hyper) -> int:
 
 
 def chosen(
-    state: SavedState,
-    library: str,
-    called: str,
-    train: _Train,
-    hyperparameters: Hyper,
+    state: SavedState, library: str, called: str, train: _Train, hyperparameters: Hyper
 ) -> Tuple[Setting, Grade]:
     """Chooses the optimizer of another library that is nearest to a rule.
 

@@ -239,10 +239,7 @@ class Reader:
         return nodes[position]
 
     def _node(
-        self,
-        node: Any,
-        earlier: Sequence[Node],
-        inputs: Mapping[Tuple[str, str], Tuple[str, str]],
+        self, node: Any, earlier: Sequence[Node], inputs: Mapping[Tuple[str, str], Tuple[str, str]]
     ) -> Node:
         parts = self.items("a node", node, 5)
         if len(parts) < 4:

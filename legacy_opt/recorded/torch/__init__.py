@@ -75,11 +75,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        record: Record,
-        level: str = "exact",
-        **hyperparameters: Any,
+        self, params: Iterable[Any], record: Record, level: str = "exact", **hyperparameters: Any
     ) -> None:
         check_level(level, (*LEVELS, "native"))
         self.record = record
