@@ -136,8 +136,7 @@ def _add_rows(
     if not flush_denormals or not np.any((sizes < smallest) & (sizes > 0)):
         np.add.at(sums, positions, values)
         return
-    flushed = NumpyLibrary().rounded
-    dtype = values.dtype.name
+    flushed, dtype = NumpyLibrary().rounded, values.dtype.name
     for position, value in zip(positions, flushed(values, dtype)):
         sums[position] = flushed(flushed(sums[position], dtype) + value, dtype)
 

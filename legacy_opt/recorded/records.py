@@ -26,7 +26,8 @@ FORMAT, VERSION = "legacy-opt rule", 2
 # How a slot is stored: one value for each row, element, …; or the decay counts of AdagradDecay.
 LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, *CountLayout.KINDS)
 # For the global norm, rows of a sparse gradient with the same id are separate, or are summed first.
-ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
+ROWS, SUMMED_ROWS = "rows", "summed_rows"
+CLIPPINGS = (ROWS, SUMMED_ROWS)
 CLIP_NORM = "clip_norm"
 
 Number = Union[bool, int, float]
@@ -207,7 +208,7 @@ class Record(NamedTuple):
 
 
 def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:
-    """Returns the inputs that the slots of a group are in a program; `by_rows` is the program's."""
+    """Returns the slots of a group as inputs of a program with this `by_rows`."""
     return [
         Input(name, level_in_program(slot.layout, by_rows), slot.dtype, is_slot=True)
         for name, slot in slots.items()

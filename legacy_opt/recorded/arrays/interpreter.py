@@ -15,9 +15,7 @@ from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
 
 class Computation(NamedTuple):
-    """Computes operations; the functions `Operation.meaning` get it as their first argument.
-
-    Operands may be Python's integers.
+    """Computes operations of arrays and Python's integers; `do` in the functions of `OPERATIONS`.
 
     Attributes:
       library: the array library.

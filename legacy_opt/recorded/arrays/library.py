@@ -7,7 +7,8 @@ from typing import Any, Sequence, Tuple
 from legacy_opt.programs.operations import Operation
 from legacy_opt.recorded.arrays.sums import axis_of, ordered_sum
 
-EXACT, FAST = LEVELS = ("exact", "fast")
+EXACT, FAST = "exact", "fast"
+LEVELS = (EXACT, FAST)
 
 
 def check_level(level: str, known: Sequence[str] = LEVELS) -> None:

@@ -57,7 +57,7 @@ def updated(
     inputs = read(gradient), read(value), old
     new_value, changed, factors = run_program(library, program, group.slots, *inputs, scalars)
     for name, factor in factors.items():
-        if program.by_rows:  # otherwise the program has faded all elements
+        if program.by_rows:  # otherwise no rows are left to fade
             faded = library.array(slots[name]) * factor
             faded = library.rounded(faded, group.slots[name].dtype)
             slots[name] = written(slots[name], ..., faded)

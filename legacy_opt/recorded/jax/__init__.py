@@ -111,11 +111,8 @@ class JaxOptimizer:
         """Yields the slot of this name, or None, for each parameter."""
         for group, (_, value) in zip(groups, leaves):
             slot = group.slots.get(name)
-            if slot is None:
-                yield None
-            else:
-                shape = stored_shape(slot.layout, value.shape)
-                yield jnp.full(shape, slot.initial, dtype_of(slot.dtype))
+            shape = stored_shape(slot.layout, value.shape) if slot else None
+            yield jnp.full(shape, slot.initial, dtype_of(slot.dtype)) if slot else None
 
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.

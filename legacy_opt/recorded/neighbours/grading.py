@@ -98,7 +98,7 @@ def chosen(
     difference counts.
 
     Args:
-      state: the state to translate. Only its shared variables, global step and slots are used.
+      state: the state to translate. Its shared variables, global step and slots matter.
       library: the name of the library.
       called: a format string for the name of an optimizer in messages.
       train: a function that translates a state, trains on gradients with rates, and returns the

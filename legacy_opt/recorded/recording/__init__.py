@@ -258,8 +258,7 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        formulas = self._formulas
-        given = self.given
+        formulas, given = self._formulas, self.given
         tensors = {key: tensor for key, (tensor, _, _) in given.hyperparameters.items()}
         tensors.update(given.shared)
         dtypes = {key: each.dtype.base_dtype.name for key, each in tensors.items()}

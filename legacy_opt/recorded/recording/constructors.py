@@ -53,11 +53,7 @@ class Constructor:
             self.unknown = set(hyperparameters).difference(self._passed(hyperparameters))
 
     def attributes(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
-        """Returns changed attributes, and the attributes that the constructor computes from them.
-
-        Raises:
-          Refused: the constructor refuses a value.
-        """
+        """Returns changed attributes, and others that follow from them; may raise `Refused`."""
         passed = {name: changed[name] for name in self._passed(changed)}
         found = {name: each for name, each in changed.items() if name not in passed}
         if passed:

@@ -64,7 +64,7 @@ def found(
         initial.update(follows)
         return False
 
-    # Other values, larger ones, only 1 and only 2. If these change nothing, 0 and negative values.
+    # Other values, larger ones, all 1, all 2; then, for names that decided nothing, 0 and negative.
     for factor, summand in (1, 0), (8, 0), (0, 1), (0, 2), (0, 0), (-1, 0):
         changed = {
             name: type(each)(factor * each + summand)
