@@ -181,8 +181,8 @@ class Blocker:
         optional = [*PACKAGES, "tensorflow_probability", "tensorflow_addons"]
         if not NEEDS_PACKAGES:  # TensorFlow itself needs these
             optional = [name for name in optional if name not in _OF_TENSORFLOW]
-        self._blocked = set(optional).difference(allowed)
-        assert not self._blocked.intersection(sys.modules), "imported before"
+        # Keras has imported scikit-learn and SciPy if they are installed.
+        self._blocked = set(optional).difference(allowed, sys.modules)
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self._blocked:
