@@ -18,8 +18,7 @@ class Item(NamedTuple):
       name: in a name-based checkpoint, the name of the tensor. If there are several tensors, the
         name of the variable or slot that they form. In an object-based checkpoint, a name made from
         the object graph, such as "x, slot m"; for a tensor in `Contents.other`, its checkpoint key.
-      dtype: the name of the dtype, as in `TensorInfo`. For an EmbeddingVariable, the dtype of its
-        values.
+      dtype: the name of the dtype, as in `TensorInfo`; for an EmbeddingVariable, of its values.
       shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
         (rows, length of a row); for OF_EACH_PART, the shape of one slot, or None if the slots have
         different shapes.
@@ -85,8 +84,7 @@ class Contents(NamedTuple):
     """The contents of a checkpoint.
 
     Attributes:
-      by_name: True for a name-based checkpoint (Saver), False for an object-based one
-        (`tf.train.Checkpoint`).
+      by_name: True for a name-based checkpoint (Saver), False for `tf.train.Checkpoint`.
       variables: a tuple of `Variable`, sorted by name.
       shared: a tuple of `Item`: the optimizers' variables that are not slots, such as beta1_power.
       step: the `Item` of the global step, or None.

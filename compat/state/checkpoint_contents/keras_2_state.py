@@ -105,7 +105,7 @@ def _in_h5(path: str) -> SavedByKeras2:
     for name, key in model.state.items():
         scope, _, slot = name.rpartition("/")
         variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
-        variable = max(variables, key=len, default="")
+        variable = max(variables, key=len, default="")  # "" for a variable that is no slot
         keys[variable, slot] = key
     # `read_h5` reads all tensors at once: if the file is replaced, old and new do not mix.
     read = functools.partial(keras_files.read_h5, path)

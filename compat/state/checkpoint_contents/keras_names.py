@@ -75,7 +75,7 @@ def recognise(
       A Counter from (label shown to users, name of the optimizer, scope) to the number of
       variables; and a dict from the names of slots to their roles, such as "m".
     """
-    slots = collections.defaultdict(dict)
+    slots = collections.defaultdict(dict)  # {(optimizer, scope): {variable: roles}}
     roles = {}
     for variable in variables:
         for slot in variable.slots:

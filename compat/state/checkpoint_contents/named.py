@@ -15,18 +15,8 @@ from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from ..checkpoint_files.tensor_info import Infos, is_integer
 from . import deeprec_embeddings, keras_names, partitions, slot_signatures
-from .items import (
-    EMBEDDING_VARIABLE,
-    INCOMPLETE,
-    OF_EACH_PART,
-    PARTS,
-    TENSOR,
-    Contents,
-    Guess,
-    Item,
-    SlotItem,
-    Variable,
-)
+from . import items as kinds
+from .items import Contents, Guess, Item, SlotItem, Variable
 from .partitions import PART, Parts
 from .stored import COPIES, Axis, StoredTensor, joined_axis, joined_shape
 
@@ -64,7 +54,7 @@ def named_contents(tensors: Infos) -> Contents:
 def item_of(name: str, tensors: Infos, key: Optional[str] = None) -> Item:
     """Returns the `Item` of one tensor. `key` is its name in the checkpoint if it is not `name`."""
     stored = StoredTensor.of((name if key is None else key,), tensors)
-    return _item(name, INCOMPLETE if stored.infos[0].missing else TENSOR, stored)
+    return _item(name, kinds.INCOMPLETE if stored.infos[0].missing else kinds.TENSOR, stored)
 
 
 def _item(name: str, kind: str, stored: StoredTensor) -> Item:
@@ -94,7 +84,8 @@ def _embeddings(tensors: Infos) -> Iterator[Item]:
         stored = StoredTensor.of(sorted(pieces), tensors, axis=None)  # keys, values etc.
         rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
         values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
-        yield Item(name, values.dtype, (rows,) + values.shape[1:], EMBEDDING_VARIABLE, stored)
+        shape = (rows,) + values.shape[1:]
+        yield Item(name, values.dtype, shape, kinds.EMBEDDING_VARIABLE, stored)
 
 
 def _mangled(tensors: Infos) -> Iterator[Item]:
@@ -104,7 +95,7 @@ def _mangled(tensors: Infos) -> Iterator[Item]:
     others = [name for name in tensors if name not in mangled]
     for (variable, slot), stored in slots.items():
         scope = partitions.scope_of(stored, variable, others)
-        yield _item(f"{scope}{variable}/{slot}", PARTS, stored)
+        yield _item(f"{scope}{variable}/{slot}", kinds.PARTS, stored)
 
 
 def _in_parts(tensors: Infos) -> Iterator[Item]:
@@ -142,7 +133,7 @@ def _joined(name: str, parts: Parts, axis: Axis, tensors: Infos) -> Item:
         axis = COPIES
     elif isinstance(axis, int) and joined_shape(shapes, axis) is None:
         axis = None
-    kind = OF_EACH_PART if axis is None else PARTS
+    kind = kinds.OF_EACH_PART if axis is None else kinds.PARTS
     return _item(name, kind, StoredTensor.of(parts.names, tensors, axis))
 
 
@@ -190,10 +181,7 @@ def _owners(items: Mapping[str, Item]) -> Dict[str, Owner]:
 
 
 def _owner(tensor: str, name: str, items: Mapping[str, Item]) -> Optional[Owner]:
-    """Returns (variable, scope, suffix) if a tensor is a slot, or None.
-
-    `name` is the tensor's name, with or without the number of a part.
-    """
+    """Returns the `Owner` of a slot, or None. `name` is `tensor`, or lacks the number of a part."""
     words = name.split("/")
     for end in range(len(words) - 1, 0, -1):
         suffix = "/".join(words[end:])
@@ -226,11 +214,7 @@ def _sort_key(slot: SlotItem) -> Tuple[str, str, int, str]:
 def _families(
     variables: Iterable[Variable], recognised: Collection[str]
 ) -> Dict[Tuple[str, str], List[Tuple[Variable, List[SlotItem]]]]:
-    """Groups slots, except those whose names are `recognised`.
-
-    Returns:
-      A dict from (scope, name of the optimizer) to pairs (variable, list of its slots).
-    """
+    """Returns {(scope, optimizer's name): [(variable, slots)]}, without the `recognised` slots."""
     families = collections.defaultdict(list)
     for variable in variables:
         slots = collections.defaultdict(list)
@@ -245,11 +229,7 @@ def _families(
 def _recognise_slots(
     variables: Iterable[Variable], powers: Set[str], keras_optimizers: Set[str]
 ) -> Tuple[Tuple[Variable, ...], Tuple[Guess, ...]]:
-    """Finds the optimizers that probably created the slots.
-
-    Returns:
-      A pair: the variables, with the roles of recognised slots; and a tuple of `Guess`.
-    """
+    """Returns the variables, with the roles of recognised slots; and a tuple of `Guess`."""
     counts, roles = keras_names.recognise(variables, keras_optimizers)
     for (scope, name), members in _families(variables, roles).items():
         layouts = [
@@ -258,7 +238,7 @@ def _recognise_slots(
         ]
         guessed = slot_signatures.recognise(name, layouts, powers)
         for (label, slot_roles), (_, slots) in zip(guessed, members):
-            counts[label, name, scope] += 1  # `counts` is a Counter
+            counts[label, name, scope] += 1
             if slot_roles:  # `cycle`: several optimizers of this family may train the variable
                 roles.update(zip((slot.item.name for slot in slots), itertools.cycle(slot_roles)))
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))

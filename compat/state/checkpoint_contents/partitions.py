@@ -73,11 +73,9 @@ def names_of_parts(
 def mangled_slots(
     tensors: Infos, shapes: Mapping[str, Shape]
 ) -> Dict[Tuple[str, str], StoredTensor]:
-    """Finds the slots with mangled names. `shapes` maps the variables' names to their shapes.
+    """Returns a dict from (variable, slot) to the `StoredTensor` of a slot with mangled names.
 
-    Returns:
-      A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
-      of which slices are missing.
+    The dict lacks slots of which slices are missing. `shapes`: {name of a variable: its shape}.
     """
     names = mangled_names(tensors, shapes)
     slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
@@ -90,8 +88,9 @@ def mangled_names(
     """Returns a dict from (variable, slot) to the names that may be mangled names of the slot."""
     names = collections.defaultdict(list)
     for name in sorted(tensors):
-        # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
-        words = name.split("/") if name.rpartition("/")[0] not in tensors else ()
+        if name.rpartition("/")[0] in tensors:
+            continue  # if there is a variable w/1, then w/1/Adam is its slot, and not a slice
+        words = name.split("/")
         for variable in ("/".join(words[:end]) for end in range(1, len(words))):
             match = _match_end(name, variable) if variable in variables else None
             if match:

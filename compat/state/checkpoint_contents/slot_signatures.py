@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
 from legacy_opt import recorded
 from legacy_opt.core.count_layout import CountLayout
@@ -20,12 +20,14 @@ from ...plain_text import counted
 from ..checkpoint_files.tensor_info import TensorInfo, is_integer
 from .items import Item
 
-# A form describes the shape and dtype of a slot: a layout of recorded rules, or one of these. A
-# slot may have several forms: the counts of a vector are of both kinds of `CountLayout`.
+# A form is the shape and dtype of a slot: a layout of recorded rules (`records`), or one of these.
+# A slot may have several forms: the counts of a vector are of both kinds of `CountLayout`.
 ANY, DIAGONAL, MATRIX = "any", "diagonal of axis %d of %d", "matrix of axis %d of %d"
 _Tensor = Union[Item, TensorInfo]
 _NUMBER = re.compile(r"_\d+$")
+# BERT's two slots have names without a common stem.
 _BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
+# Maps `Signature.powers` to the names of the shared variables.
 _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
 
 
@@ -78,24 +80,27 @@ _LABELS = {
 
 def _of_records() -> Iterator[Signature]:
     """Yields the signatures of recorded optimizers; first those with slots named like the class."""
-    found: List[Tuple[str, str, Any]] = []
+    found = []
     for record in map(recorded.load, recorded.catalogue()):
         label = record.optimizer.replace("Optimizer", "")
         for slots in (group.slots for group in record.groups if group.slots):
             roles = tuple(sorted(slots, key=lambda role: slots[role].suffix))
             layouts = tuple(slots[role].layout for role in roles)
             powers = sum("_power" in name for name in record.shared)
-            found.append((label, family(slots[roles[0]].suffix), (roles, layouts, powers)))
-    names, known = set(), set()
-    for label, name, kind in sorted(found, key=lambda each: each[0] != each[1]):
-        if (name, kind) not in known:
-            yield Signature(_LABELS.get(label, label), name, *kind)
-        names.add(name)
-        known.add((name, kind))
-    for label, name, (roles, layouts, powers) in found:
-        # Users may give an optimizer the name of its class, such as Nadam, whose default is Adam.
-        if label not in names and set(layouts) == {ELEMENT} and name not in _BERT.values():
-            yield Signature(label, label, roles, layouts, powers)
+            name = family(slots[roles[0]].suffix)
+            found.append(Signature(label, name, roles, layouts, powers))
+    known = set()
+    for each in sorted(found, key=lambda signature: signature.label != signature.name):
+        without_label = each._replace(label="")
+        if without_label not in known:
+            yield each._replace(label=_LABELS.get(each.label, each.label))
+        known.add(without_label)
+    names = {each.name for each in found}
+    for each in found:
+        # A user may name Nadam "Nadam"; by default its slots are named "Adam".
+        may_be_renamed = each.label not in names and each.name not in _BERT.values()
+        if may_be_renamed and set(each.layout) == {ELEMENT}:
+            yield each._replace(name=each.label)
 
 
 def family(suffix: str) -> str:
@@ -151,7 +156,9 @@ def forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
         if len(whole or ()) > 1:
             shapes[MATRIX_ROW] = whole[:-1]
             shapes[MATRIX_COLUMN] = whole[:-2] + whole[-1:]
-        lengths = () if whole is None else whole or (1,)  # a scalar has one axis in Shampoo
+        lengths = () if whole is None else whole
+        if whole == ():
+            lengths = (1,)  # a scalar has one axis in Shampoo
         for axis, length in enumerate(lengths):
             shapes[DIAGONAL % (axis, len(lengths))] = (length,)
             shapes[MATRIX % (axis, len(lengths))] = (length, length)
@@ -210,11 +217,11 @@ def recognise_roles(layouts: Iterable[Mapping[str, Set[str]]], powers: Set[str])
     for signature in _SIGNATURES:
         if signature.roles and _POWERS[signature.powers] <= powers:
             signatures_by_label[signature.label].append(signature)
-    fitting = [
-        signatures[0]
-        for signatures in signatures_by_label.values()
-        if all(any(_fits_roles(each, slots) for each in signatures) for slots in layouts)
-    ]
+    fitting = []
+    for signatures in signatures_by_label.values():
+        fits = (any(_fits_roles(each, slots) for each in signatures) for slots in layouts)
+        if all(fits):
+            fitting.append(signatures[0])
     if not fitting:
         return "unknown"
     return f"like {max(fitting, key=lambda signature: signature.powers).label}"
@@ -231,8 +238,8 @@ def _fits(signature: Signature, slots: Sequence[Set[str]], is_known_name: bool) 
     wanted = signature.layout
     if not wanted:
         return True
-    is_of_two = is_known_name and len(slots) == 2 * len(wanted)  # optimizers of one name
-    if len(slots) != len(wanted) and not is_of_two:
+    has_two_sets = is_known_name and len(slots) == 2 * len(wanted)  # two optimizers with one name
+    if len(slots) != len(wanted) and not has_two_sets:
         return False
     return all(form in forms for form, forms in zip(wanted * 2, slots))
 
@@ -244,7 +251,8 @@ def _label_and_roles(
     label = " or ".join(dict.fromkeys(signature.label for signature in signatures))
     # If several signatures fit, the slots' roles are known only if all these signatures have the
     # same roles, like the V1 and V2 layouts of AdagradDecay.
-    roles = signatures[0].roles if len({signature.roles for signature in signatures}) == 1 else ()
+    distinct_roles = {signature.roles for signature in signatures}
+    roles = signatures[0].roles if len(distinct_roles) == 1 else ()
     if not is_known_name:
         return f"unknown, with slots like those of {label}", roles
     if roles and count == 2 * len(roles):

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Iterable,
-    Iterator,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -47,7 +37,7 @@ class StoredTensor(NamedTuple):
     axis: Axis = COPIES
 
     @classmethod
-    def of(cls, names: Iterable[str], tensors: Infos, axis: Axis = COPIES) -> StoredTensor:
+    def of(cls, names: Sequence[str], tensors: Infos, axis: Axis = COPIES) -> StoredTensor:
         """Returns the `StoredTensor` of these names. `tensors`: {name: `TensorInfo`}."""
         return cls(tuple(names), tuple(tensors[name] for name in names), axis)
 
@@ -174,7 +164,8 @@ def joined_shape(shapes: Sequence[Shape], axis: int) -> Optional[Shape]:
     rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
     if len(rest) > 1 or any(len(shape) <= axis for shape in shapes):
         return None
-    first, size = shapes[0], sum(shape[axis] for shape in shapes)
+    first = shapes[0]
+    size = sum(shape[axis] for shape in shapes)
     return first[:axis] + (size,) + first[axis + 1 :]
 
 
