@@ -47,10 +47,7 @@ def masked_crc32c(chunks: Iterable[bytes]) -> int:
 
 
 def _shortened(data: bytearray, dtype: Any, unit: int) -> bytearray:
-    """Returns a bytearray that has the same remainder as `data`.
-
-    The result is at most a few bytes longer than `_DEGREE * unit` elements of the dtype.
-    """
+    """Returns at most about `_DEGREE * unit` elements, which have the same remainder as `data`."""
     width = np.dtype(dtype).itemsize
     removed = len(data) // width - _DEGREE * unit
     if removed <= 0:

@@ -4,8 +4,7 @@ TensorFlow's own reader does not suffice, for two reasons. It returns names, dty
 not the slices (called parts here) in which partitioned variables are saved. And it detects missing
 bytes only after it has read all data.
 
-The index is a sorted table in the file format of LevelDB. Neither TensorFlow nor protobuf is
-needed.
+The index is a sorted table in the file format of LevelDB. TensorFlow and protobuf are not needed.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class Entry(NamedTuple):
       dtype: the number of the dtype, a `DataType`.
       shape: the shape of the whole tensor, even if it is saved in parts.
       nbytes: the number of the tensor's bytes in a data file; 0 if it is saved in parts.
-      parts: a pair (shape of the part, offset of the part in the whole tensor) for each part; empty
-        if the tensor is saved whole.
+      parts: the `Part` of each saved part; empty if the tensor is saved whole.
     """
 
     dtype: int
@@ -232,14 +230,11 @@ def _part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
 
 
 def _ordered(value: int) -> bytes:
-    """Encodes an integer of at least -1. The encoded integers sort like the integers.
-
-    The first bits are a one for each byte, and a zero.
-    """
+    """Encodes an integer of at least -1, so that the encoded integers sort like the integers."""
     if value < 1 << 6:
         return bytes([0x80 ^ (value & 0xFF)])
     length = (value.bit_length() + 7) // 7
-    ones = (1 << length) - 1
+    ones = (1 << length) - 1  # the first bits are a one for each byte, and a zero
     return ((ones << (7 * length)) | value).to_bytes(length, "big")
 
 

@@ -116,7 +116,7 @@ class ModelInH5(NamedTuple):
       weights: a dict from the names of the model's weights to names of datasets.
       state: the same for the weights of the optimizer; empty if the file has none.
       infos: a dict from names of datasets to objects with a `dtype` and a `shape`.
-      optimizer: the class of the optimizer; "" if the file does not say it.
+      optimizer: the class of the optimizer; "" if it is unknown.
     """
 
     weights: Dict[str, str]
@@ -126,13 +126,9 @@ class ModelInH5(NamedTuple):
 
 
 def model_in_h5(path: str) -> ModelInH5:
-    """Returns a ModelInH5. Its dicts are empty for another HDF5 file.
-
-    Raises:
-      CheckpointError: the file is damaged.
-    """
+    """Returns a ModelInH5, empty for other HDF5 files. A damaged file raises a CheckpointError."""
     with _h5(path) as content:
-        weights, state = {}, {}
+        weights = {}
         layers = content.get(_LAYERS_IN_H5)
         names = [] if layers is None else [*_listed(layers, "layer_names"), _NO_LAYER_IN_H5]
         for layer in names:
@@ -142,8 +138,7 @@ def model_in_h5(path: str) -> ModelInH5:
                 # A layer that two nested models share is in the file twice.
                 if first != key and content[first][()].tobytes() != content[key][()].tobytes():
                     raise ValueError(f"two different weights have the name {name!r}")
-        if _STATE_IN_H5 in content:
-            state.update(_datasets(content[_STATE_IN_H5]))
+        state = _datasets(content[_STATE_IN_H5]) if _STATE_IN_H5 in content else {}
         infos = {
             key: TensorInfo(tf.as_dtype(content[key].dtype).name, tuple(content[key].shape), 0)
             for key in [*weights.values(), *state.values()]

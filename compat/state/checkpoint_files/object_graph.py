@@ -65,9 +65,8 @@ class ObjectGraph(NamedTuple):
     """The parsed object graph of a checkpoint.
 
     Attributes:
-      variables: a dict from full names of variables to checkpoint keys. It does not contain the
-        variables of optimizers. If a full name is empty or not unique, the variable's path replaces
-        it.
+      variables: a dict from full names of variables, except variables of optimizers, to checkpoint
+        keys. The path of a variable replaces a full name that is empty or not unique.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
       python_states: a dict from the paths of Python objects saved as strings to checkpoint keys.
@@ -92,11 +91,7 @@ class ObjectGraph(NamedTuple):
 
 
 def parse_object_graph(serialized: bytes) -> ObjectGraph:
-    """Returns the ObjectGraph in the bytes of the tensor `OBJECT_GRAPH`.
-
-    Raises:
-      ValueError: the bytes are not an object graph.
-    """
+    """Returns the ObjectGraph in the bytes of `OBJECT_GRAPH`. Other bytes raise a ValueError."""
     try:
         proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
         return _GraphParser(proto).parsed()
@@ -251,7 +246,8 @@ class _GraphParser:
         return self._places_in_lists(number) if kind == NUMBERED else {}
 
     def _places_by_number(self, number: int) -> Dict[int, Tuple[int, str]]:
-        slots, places = collections.defaultdict(dict), {}
+        slots = collections.defaultdict(dict)  # {number: {name of the slot: node}}
+        places = {}
         for local_name, child in self._nodes[number].children.items():
             match = _BRIDGED_SLOT.match(local_name)
             if match:
@@ -279,7 +275,7 @@ class _GraphParser:
         for slot in self._nodes[node.children[_VARIABLES]].numbered:
             if slot in known:
                 continue
-            name, position = in_lists.get(slot, (None, len(trained)))
+            name, position = in_lists.get(slot, (None, len(trained)))  # None: in no list
             variables = trained[position : position + 1] or trained or sorted(self._model_variables)
             variable, slot_name = self._best_name(slot, variables)
             if slot_name is not None:
@@ -298,11 +294,7 @@ class _GraphParser:
         return self._nodes[slot].full_name.partition("/")[2]
 
     def _best_name(self, slot: int, variables: List[int]) -> Tuple[Optional[int], Optional[str]]:
-        """Finds the variable with the longest name that a slot's full name contains.
-
-        Returns:
-          The variable and the name of the slot; (None, None) if not exactly one variable fits.
-        """
+        """Returns (variable, name of the slot); (None, None) if not exactly one variable fits."""
         by_length = collections.defaultdict(list)
         for variable in variables:
             name = self._slot_name(slot, variable)
@@ -313,7 +305,7 @@ class _GraphParser:
         return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _slot_name(self, slot: int, variable: int) -> Optional[str]:
-        """Returns a slot's name without the variable's name, or None if that is not in it."""
+        """Returns a slot's name without the variable's name, or None if it lacks this name."""
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:

@@ -43,21 +43,23 @@ def reason(error: BaseException) -> str:
     # If the message names an operation ("[[…"), the reason directly precedes the name, and
     # earlier lines say where the operation was created. Otherwise the first line is the reason.
     before, _, where = text.partition("[[")
-    return before.strip().splitlines()[-1 if where else 0]
+    lines = before.strip().splitlines()
+    return lines[-1] if where else lines[0]
 
 
-def as_text(path: Any, argument: str = "path", order: str = "") -> str:
+def as_text(path: Any, argument: str = "path", signature: str = "") -> str:
     """Returns a path as a string. Raises a TypeError if it is not a path.
 
-    The message names the caller's `argument`. If `order` is a signature, the message shows it, so
+    The message names the caller's `argument`. It also shows the caller's `signature`, if given, so
     that users notice swapped arguments.
     """
     try:
         return os.fsdecode(path)
     except TypeError:
+        note = f" Pass {signature}." if signature else ""
         raise TypeError(
             f"{argument} must be the path of a checkpoint, a string or os.PathLike, got "
-            f"{reprlib.repr(path)} of type {type(path).__name__}.{order and f' Pass {order}.'}"
+            f"{reprlib.repr(path)} of type {type(path).__name__}.{note}"
         ) from None
 
 
@@ -85,6 +87,7 @@ def locate(path: Any) -> Tuple[str, str]:
         return _in_one_file(path)
     shards = v1_shards(_V1_PATTERN.sub(r"\1", path))
     patterns = set(map(_pattern, shards))
+    # The path must be a pattern, or the prefix of exactly one pattern.
     if path in patterns:
         return path, V1
     if len(patterns) == 1:
@@ -112,8 +115,9 @@ def v1_shards(prefix: str) -> List[str]:
 def files_of(prefix: str) -> List[str]:
     """Returns the files of a checkpoint in V1 or V2 format; [] if it does not exist."""
     files = [prefix + INDEX] if is_file(prefix + INDEX) else []
-    if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
-        files.append(prefix)
+    if is_file(prefix):
+        _, end = _start_and_end(prefix)
+        files += [prefix] if is_table(end) else []
     return files + data_files(prefix) + v1_shards(prefix)
 
 
@@ -165,10 +169,10 @@ def _is_saved_model(folder: str) -> bool:
     return not set(_SAVED_MODEL).isdisjoint(_file_names(folder))
 
 
-def _checkpoints_to_choose(folder: str) -> str:
+def _checkpoints_to_choose(folder: str, subject: str = "It") -> str:
     names = prefixes(folder)
     if not names:
-        return " It contains no checkpoint in V2 format."
+        return f" {subject} contains no checkpoint in V2 format."
     shown = [os.path.join(folder, name) for name in names[:4]]
     return f" Name one of these: {', '.join(shown)}{', …' if len(names) > 4 else ''}"
 
@@ -178,9 +182,10 @@ def _in_one_file(path: str) -> Tuple[str, str]:
     match = _DATA_FILE.match(path)
     if match:
         index = match[1] + INDEX
+        note = "" if is_file(index) else f" (whose index, {index!r}, is missing)"
         raise CheckpointError(
             f"{path!r} is one data file of a checkpoint. Name the checkpoint by its prefix: "
-            f"{match[1]!r}{'' if is_file(index) else f' (whose index, {index!r}, is missing)'}"
+            f"{match[1]!r}{note}"
         )
     start, end = _start_and_end(path)
     if is_table(end):
@@ -240,10 +245,11 @@ def _load_model(path: str) -> str:
 def _is_text(start: bytes) -> bool:
     if b"\0" in start:
         return False
+    # A character has up to 4 bytes, and the last one may be cut off, here or by `[:-4]`.
     try:
         (start[:-4] or start).decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start > len(start) - 8  # True if only the last character is cut off
+        return error.start > len(start) - 8
     return True
 
 
@@ -255,4 +261,4 @@ def _what_is_there(path: str) -> str:
         return " There are several checkpoints in V1 format with that prefix."
     if not tf.io.gfile.isdir(folder or os.curdir):
         return f" The folder {folder!r} does not exist."
-    return _checkpoints_to_choose(folder).replace(" It contains", " Its folder contains")
+    return _checkpoints_to_choose(folder, subject="Its folder")

@@ -70,7 +70,8 @@ class PlainCheckpoint:
                 f"{self.path!r} was written by tf.train.Checkpoint. Convert it to a checkpoint of "
                 "a Saver first: legacy-opt convert SRC DST --to v1"
             )
-        self._stored, self._files = index.stored, index.data_files(self.path)
+        self._stored = index.stored
+        self._files = index.data_files(self.path)
         self.tensors = index.tensors(self.path, _size_of, _dtype_of)
         for name, info in self.tensors.items():
             if name not in self._stored:

@@ -70,6 +70,7 @@ class Checkpoint:
 
     @property
     def _listing(self) -> str:
+        """The path of the index; in V1 format, of the file, or the pattern of the files."""
         return self.path if self.format == V1 else self.path + paths.INDEX
 
     def _v1_files(self) -> List[str]:
@@ -161,15 +162,16 @@ class Checkpoint:
         self.check_unchanged()
 
     def _matches_checksum(self, name: str) -> bool:
-        info, stored = self.info(name), self._stored.get(name)
+        info = self.info(name)
+        stored = self._stored.get(name)
         if stored is None or info.missing or not info.is_readable:
             return False
         try:
-            return all(
-                masked_crc32c(_chunks(self._data_files[each.shard], each.offset, each.nbytes))
-                == each.crc32c
-                for each in stored
-            )
+            for each in stored:
+                chunks = _chunks(self._data_files[each.shard], each.offset, each.nbytes)
+                if masked_crc32c(chunks) != each.crc32c:
+                    return False
+            return True
         except (OSError, tf.errors.OpError):
             return False
 
@@ -246,7 +248,7 @@ def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns a NumPy array. Of a string, its dtype is object: NumPy's strings drop final NULs."""
+    """Returns a NumPy array; for a string, of objects, because NumPy's strings drop final NULs."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 
@@ -268,9 +270,7 @@ def restored(
 
     Each of the `specs` is the result of `slice_spec`, or "" for a whole tensor.
     """
+    types = [tf.as_dtype(each) for each in dtypes]
     return tf.raw_ops.RestoreV2(
-        prefix=path,
-        tensor_names=names,
-        shape_and_slices=specs,
-        dtypes=[tf.as_dtype(each) for each in dtypes],
+        prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=types
     )

@@ -22,9 +22,8 @@ class TensorInfo(NamedTuple):
         a reader without TensorFlow, does not have the dtype.
       shape: a tuple of ints.
       nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
-      parts: if the tensor is saved in parts, as partitioned variables are, a pair (shape of the
-        part, offset of the part in the tensor) for each part. Empty if the tensor is saved whole.
-        Always empty in V1 format, because parts are not parsed in this format.
+      parts: the `Part` of each saved part, such as the parts of a partitioned variable. Empty if
+        the tensor is saved whole, and in V1 format, whose parts are not parsed.
     """
 
     dtype: str

@@ -6,7 +6,7 @@ import collections
 import struct
 from typing import Any, DefaultDict, List, Tuple
 
-Fields = DefaultDict[int, List[Any]]  # values by the numbers of the fields
+Fields = DefaultDict[int, List[Any]]  # {number of a field: its values, in order}
 
 
 class WireError(ValueError):
@@ -16,9 +16,7 @@ class WireError(ValueError):
 def fields(message: bytes) -> Fields:
     """Decodes a message. Raises a WireError if the bytes are not a message.
 
-    Returns:
-      A defaultdict from the numbers of fields to lists of their values, in order: integers for
-      numbers (signed, 64 bits), and bytes for strings and messages.
+    Numbers become integers (signed, 64 bits). Strings and messages become bytes.
     """
     found = collections.defaultdict(list)
     position = 0
@@ -43,7 +41,7 @@ def messages(found: Fields, field: int) -> List[Fields]:
 
 
 def varint(content: bytes, position: int) -> Tuple[int, int]:
-    """Decodes an unsigned integer; returns it and the position after it."""
+    """Decodes an unsigned integer. Returns the integer, and the position after it."""
     value = shift = 0
     while True:
         byte = content[position]

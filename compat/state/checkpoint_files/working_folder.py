@@ -40,7 +40,8 @@ class WorkingFolder:
     """
 
     def __init__(self, target: str, wait: bool = False) -> None:
-        self._target, self._wait = target, wait
+        self._target = target
+        self._wait = wait
         self._parent, name = os.path.split(target)
         self.path = os.path.join(self._parent, f".{name}.writing")
         self.left_behind = False
@@ -76,8 +77,9 @@ class WorkingFolder:
                     self._lock = lock
 
     def _await(self, lock: TextIO) -> None:
+        flags = fcntl.LOCK_EX if self._wait else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX if self._wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, flags)
         except BlockingIOError:
             raise CheckpointError(
                 f"{self._target!r} is being written by another process or thread. Wait until "

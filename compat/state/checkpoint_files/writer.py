@@ -21,8 +21,7 @@ from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
-# Small tensors share a data file of up to this size. A tensor of at least this size is written to a
-# separate data file.
+# Smaller tensors share data files of up to this size. Each other tensor has its own data file.
 SHARD_BYTES = 64 << 20
 _STATE_FILE = "checkpoint"
 
@@ -65,10 +64,10 @@ class CheckpointWriter:
         self._folder, self._name = os.path.split(self.path)
         self.working = WorkingFolder(self.path)
         self._overwrite, self._is_latest = overwrite, is_latest
-        self._specs = {}
-        self._pending = []
-        self._shards = []
-        self._sources = {}
+        self._specs = {}  # {name: the specs of the parts, or "" if the tensor is whole}
+        self._pending = []  # small tensors, which will share a data file
+        self._shards = []  # prefixes of checkpoints with one data file each
+        self._sources = {}  # {id: checkpoint from which tensors are copied}
 
     def __enter__(self) -> CheckpointWriter:
         self._check_path()
@@ -166,7 +165,8 @@ class CheckpointWriter:
             checkpoint.read(source_name)  # raises a CheckpointError
         source = _ToWrite(name, "", info.dtype, info.nbytes, checkpoint, source_name)
         if part is not None:
-            self._write(source._replace(spec=reader.slice_spec(part[0], info.shape, part[1])))
+            spec = reader.slice_spec(part[0], info.shape, part[1])
+            self._write(source._replace(spec=spec))
             return
         if not info.parts:
             self._write(source)
