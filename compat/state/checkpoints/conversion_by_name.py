@@ -12,15 +12,8 @@ from legacy_opt.core.shortened import quoted
 from ... import plain_text
 from .. import checkpoint_contents
 from ..checkpoint_contents import deeprec_embeddings
-from ..checkpoint_contents.items import (
-    EMBEDDING_VARIABLE,
-    INCOMPLETE,
-    OF_EACH_PART,
-    PARTS,
-    Contents,
-    Item,
-    SlotItem,
-)
+from ..checkpoint_contents import items as kinds
+from ..checkpoint_contents.items import OF_EACH_PART, PARTS, Contents, Item, SlotItem
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.reader import Checkpoint, nbytes_of
@@ -162,7 +155,7 @@ def to_saver(checkpoint: Checkpoint, name_map: Optional[OldToNew] = None) -> Lis
         if item is not None:
             moves.append(_move(item, rename(item.name)))
     rename.check()
-    return [move for move in moves if move is not None and move.target is not None]
+    return [move for move in moves if move.target is not None]
 
 
 def _cannot_be_joined(checkpoint: Checkpoint, slot: str, variable: str) -> CheckpointError:
@@ -193,7 +186,7 @@ def _move(item: Item, target: Optional[str]) -> Move:
 
 
 def _move_counts(item: Item, target: Optional[str]) -> Move:
-    """Plans that the counts of parts become those of an unpartitioned variable."""
+    """Returns the `Move` that joins the counts of parts to counts of an unpartitioned variable."""
     parts = item.stored.parts
     if not parts or not item.shape:
         return _move(item, target)
@@ -214,8 +207,7 @@ class Renaming:
     def __call__(self, *names: Optional[str]) -> Optional[str]:
         """Returns the new name of a tensor; None to leave it out.
 
-        The `names` are the old name and, if it differs, the default new name. The map may have
-        either as a key.
+        `names`: the old name and, if it differs, the default new name. Both may be keys of the map.
         """
         for name in names:
             self._unused.discard(name)
@@ -234,10 +226,9 @@ class Renaming:
 
 def refuse_unconvertible(checkpoint: Checkpoint, contents: Contents) -> None:
     """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
-    for kind, why in (
-        (EMBEDDING_VARIABLE, deeprec_embeddings.WHY),
-        (INCOMPLETE, "parts of it are missing"),
-    ):
+    reasons = {kinds.EMBEDDING_VARIABLE: deeprec_embeddings.WHY}
+    reasons[kinds.INCOMPLETE] = "parts of it are missing"
+    for kind, why in reasons.items():
         names = [item.name for item in contents.items() if item.kind == kind]
         if names:
             raise CheckpointError(

@@ -18,6 +18,7 @@ from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_n
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED, ObjectGraph, SavedOptimizer
 from ..checkpoint_files.reader import Checkpoint
+from ..checkpoint_files.tensor_info import Infos
 from . import conversion_by_name
 from .conversion_by_name import Move, Renaming, copied
 from .name_maps import OldToNew
@@ -73,7 +74,7 @@ def plan(
     rename.check()
     moves = [move for move in moves if move.target is not None]
     labels = _labels(graph, saved)
-    notes = _notes(checkpoint, labels, moves, left)
+    notes = _notes(checkpoint.tensors, labels, moves, left)
     report = conversion_by_name.report(moves, notes, labels)
     report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
     if not report.complete and not partial:
@@ -124,13 +125,11 @@ def _labels(graph: ObjectGraph, saved: Optional[SavedOptimizer]) -> Dict[Optiona
 
 
 def _notes(
-    checkpoint: Checkpoint,
-    labels: Mapping[Optional[str], str],
-    moves: List[Move],
-    left: List[Leftover],
+    tensors: Infos, labels: Mapping[Optional[str], str], moves: List[Move], left: List[Leftover]
 ) -> List[str]:
+    """Returns a list with a note about tensors that are not converted, or an empty list."""
     used = {key for move in moves for key in move.sources}
-    names = {labels.get(key, key) for key in set(checkpoint.tensors) - used}
+    names = {labels.get(key, key) for key in set(tensors) - used}
     names -= {each.name for each in left}
     if not names:
         return []
@@ -241,10 +240,7 @@ class _OptimizerConversion:
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name: str, tensor: graph_names.Tensor) -> Move:
-        """Returns the `Move` that computes beta1_power or beta2_power of v1's Adam.
-
-        The exponent is the checkpoint's global step plus 1.
-        """
+        """Returns the `Move` that computes a beta to the power of the global step plus 1."""
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         v1_beta = getattr(self._optimizer, "_" + name.split("_")[0], None)
         if isinstance(v1_beta, (int, float)) and np.float32(v1_beta) != np.float32(beta):

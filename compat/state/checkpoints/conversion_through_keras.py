@@ -62,18 +62,18 @@ def convert(arguments: Namespace, name_map: Any) -> Report:
         if is_from_optimizer_v2(optimizer):
             report = _load_optimizer_v2(model, optimizer, arguments, name_map)
             return _save(model, optimizer, arguments, report)
-        guess = _ChosenNameMap(name_map, arguments.source, model, optimizer)
-        report = _load_v1(model, optimizer, arguments, guess)
+        chosen = _ChosenMap(name_map, arguments.source, model, optimizer)
+        report = _load_v1(model, optimizer, arguments, chosen)
         report = _save(model, optimizer, arguments, report)
     else:
         model, optimizer = _model(arguments.model)
         _load(arguments.source, model, optimizer)
-        guess = _ChosenNameMap(name_map, arguments.like, model, optimizer)
-        report = _save_v1(model, optimizer, arguments, guess)
-    return guess.noted(report)
+        chosen = _ChosenMap(name_map, arguments.like, model, optimizer)
+        report = _save_v1(model, optimizer, arguments, chosen)
+    return chosen.noted(report)
 
 
-class _ChosenNameMap:
+class _ChosenMap:
     """The user's name map, or a guessed name map if the user passes `GUESS`.
 
     Attributes:
@@ -82,16 +82,12 @@ class _ChosenNameMap:
     """
 
     def __init__(
-        self,
-        name_map: Any,
-        v1_checkpoint: str,
-        model: KerasModel,
-        optimizer: Optional[KerasOptimizer],
+        self, name_map: Any, v1_path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
     ) -> None:
         self.name_map, self._notes = name_map, ()
         self.advice = "Map names with --name-map (a file, or guess)"
         if name_map == GUESS:
-            self.name_map, unclear = guess_name_map(v1_checkpoint, model, optimizer)
+            self.name_map, unclear = guess_name_map(v1_path, model, optimizer)
             self._notes = (f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}",)
             result = "is not enough" if self.name_map else "finds nothing"
             why = " (several variables could be meant)" if unclear else ""
@@ -132,15 +128,12 @@ def _load_optimizer_v2(
 
 
 def _load_v1(
-    model: KerasModel,
-    optimizer: Optional[KerasOptimizer],
-    arguments: Namespace,
-    guess: _ChosenNameMap,
+    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, chosen: _ChosenMap
 ) -> Report:
     strict, ignore = not arguments.partial, arguments.ignore or ()
     try:
         return load_v1_checkpoint(
-            arguments.source, model, optimizer, guess.name_map, strict, ignore
+            arguments.source, model, optimizer, chosen.name_map, strict, ignore
         )
     except CheckpointMismatch as mismatch:
         if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
@@ -148,18 +141,15 @@ def _load_v1(
         # The original message names arguments of `load_v1_checkpoint`; this message names the
         # command's options.
         raise CheckpointMismatch(
-            f"{arguments.source!r} does not fit the model of {arguments.model}. {guess.advice}, "
+            f"{arguments.source!r} does not fit the model of {arguments.model}. {chosen.advice}, "
             "allow leftovers in the checkpoint with --ignore REGEX, or load what fits "
             f"({counted(len(mismatch.report.transferred), 'tensor')}) with --partial.",
-            guess.noted(mismatch.report),
+            chosen.noted(mismatch.report),
         ) from mismatch
 
 
 def _save_v1(
-    model: KerasModel,
-    optimizer: Optional[KerasOptimizer],
-    arguments: Namespace,
-    guess: _ChosenNameMap,
+    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, chosen: _ChosenMap
 ) -> Report:
     path, like, overwrite = arguments.destination, arguments.like, arguments.overwrite
     try:
@@ -167,14 +157,14 @@ def _save_v1(
             if arguments.dry_run:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 path = os.path.join(folder, "model.ckpt")
-            return save_v1_checkpoint(path, model, optimizer, guess.name_map, like, overwrite)
+            return save_v1_checkpoint(path, model, optimizer, chosen.name_map, like, overwrite)
     except CheckpointMismatch as mismatch:
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
             f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
-            f"{arguments.model} or of its optimizer. {guess.advice}.",
-            guess.noted(mismatch.report),
+            f"{arguments.model} or of its optimizer. {chosen.advice}.",
+            chosen.noted(mismatch.report),
         ) from mismatch
 
 
@@ -201,11 +191,10 @@ def _is_model(item: Any) -> bool:
 
 
 def _objects(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> tf.train.Checkpoint:
-    saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+    saved = {"model": model}
+    if optimizer is not None:
+        saved["optimizer"] = optimizer
     return tf.train.Checkpoint(**saved)
-
-
-# To Keras
 
 
 def _save(
@@ -213,11 +202,8 @@ def _save(
 ) -> Report:
     """Saves a Keras file or a checkpoint, completely or not at all.
 
-    Returns:
-      The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
-
-    Raises:
-      CheckpointMismatch: Keras does not save the state, and --partial is not given.
+    If Keras does not save the optimizer's state, the report lists it as a leftover. Then, without
+    --partial, a CheckpointMismatch is raised.
     """
     path = arguments.destination
     if not path.endswith(file_endings.KERAS):
@@ -248,9 +234,6 @@ def _save(
             report,
         )
     return report
-
-
-# From Keras
 
 
 def _load(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
@@ -284,7 +267,8 @@ def _restore(
     if has_model or any(map(versions.is_keras_3_variable, model.weights)):
         objects = _objects(model, optimizer) if has_model else tf.train.Checkpoint(model)
         # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
-        status = getattr(objects, "read", objects.restore)(checkpoint.path)
+        read = getattr(objects, "read", objects.restore)  # old versions have no `read`
+        status = read(checkpoint.path)
     else:  # written by `save_weights`
         status = model.load_weights(checkpoint.path)
     try:

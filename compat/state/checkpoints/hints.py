@@ -41,10 +41,8 @@ def hints(
     contents = checkpoint_contents.contents(checkpoint)
     name_map, unclear = _by_shape(contents, state, claimed, missing)
     if name_map:
-        yield "A guess by shapes and dtypes: name_map={}{}".format(
-            name_maps.as_text(name_map),
-            " (it lacks variables that could be mapped in several ways)" if unclear else "",
-        )
+        gap = " (it lacks variables that could be mapped in several ways)" if unclear else ""
+        yield f"A guess by shapes and dtypes: name_map={name_maps.as_text(name_map)}{gap}"
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
     has_unmatched_slots = slots - claimed or any(tensor.kind == SLOT for tensor in missing)
     if state.optimizer is not None and has_unmatched_slots:

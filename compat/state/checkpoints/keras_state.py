@@ -104,7 +104,7 @@ class KerasState:
             name = self._rename(label)
             if name is None:
                 continue
-            if name in entries and {entries[name][0], label} != {name}:
+            if name in entries and {entries[name][0], label} != {name}:  # the map renames one
                 raise ValueError(
                     f"name_map gives two variables, {entries[name][0]!r} and {label!r}, the name "
                     f"{name!r}. Map one of them to another name, or to None."
@@ -157,11 +157,11 @@ class KerasState:
     def _find_tensors(self) -> Iterator[StateTensor]:
         for name, variable in self._variables.items():
             shape, dtype = _spec(variable)
-            yield StateTensor(VARIABLE, self._labels[name], name, shape, dtype.name, name)
+            yield StateTensor(VARIABLE, self._labels[name], name, shape, dtype.name, variable=name)
         if self.optimizer is None:
             return
-        trained = set(map(id, self._trained))
-        specs = {name: _spec(v) for name, v in self._variables.items() if id(v) in trained}
+        trained_ids = set(map(id, self._trained))
+        specs = {name: _spec(v) for name, v in self._variables.items() if id(v) in trained_ids}
         names = graph_names.names(self.optimizer, specs, self._variables)
         for (variable, slot_name), (name, shape, dtype) in names.slots.items():
             label = f"{self._labels[variable]}, slot {slot_name}"
@@ -188,10 +188,10 @@ class KerasState:
         """Whether the next updates depend on the number of training steps done."""
         optimizer = self.optimizer
         options = ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps")
-        needs_step = any(getattr(optimizer, option, None) for option in options)
+        has_option = any(getattr(optimizer, option, None) for option in options)
         rate = optimizer._v1.values.exact.get("learning_rate", 0.0)
         is_number = isinstance(rate, (int, float, np.number))
-        return optimizer._v1.depends_on_step or needs_step or not is_number
+        return optimizer._v1.depends_on_step or has_option or not is_number
 
     def build(self) -> None:
         """Creates the optimizer's slots and shared variables that do not exist yet."""

@@ -7,20 +7,7 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import (
-    Any,
-    Counter,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Pattern,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -128,7 +115,7 @@ def as_named(tensor: StateTensor) -> Match:
 
 
 def match(
-    tensors: Sequence[StateTensor], infos: Infos, ignore: Sequence[Pattern[str]] = ()
+    tensors: Sequence[StateTensor], infos: Infos, ignore: Sequence[re.Pattern[str]] = ()
 ) -> Tuple[List[Match], List[Misfit]]:
     """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
@@ -161,7 +148,7 @@ def _claimed_names(result: Result) -> Tuple[str, ...]:
     return result.stored.names if isinstance(result, Match) else ()
 
 
-def _unless_claimed_twice(result: Result, claims: Counter[str]) -> Result:
+def _unless_claimed_twice(result: Result, claims: collections.Counter[str]) -> Result:
     """Returns `result`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
     contested = tuple(name for name in _claimed_names(result) if claims[name] > 1)
     if not contested:
@@ -206,10 +193,7 @@ class _SavedNames:
 
 
 def _scopes(tensors: Iterable[StateTensor], names: _SavedNames, prefer: List[str]) -> List[str]:
-    """Returns a list of the possible scopes before the tensors' names, usually only one.
-
-    If several scopes fit equally well, the first of them in `prefer` is chosen.
-    """
+    """Returns the scopes that fit most of the tensors: if possible one, a scope in `prefer`."""
     variables = {tensor.name: tensor.variable for tensor in tensors}
     counts = collections.Counter()
     for name in names.bare_names:
@@ -232,11 +216,9 @@ def _scopes(tensors: Iterable[StateTensor], names: _SavedNames, prefer: List[str
 def _find_step(
     step: StateTensor, scopes: Iterable[List[str]], names: _SavedNames, others: Iterable[str]
 ) -> Result:
-    """Returns the `Match` of the global step, or a `Misfit`.
-
-    Another network may have a step, too. Therefore a step in a scope, among the names `others`,
-    must be in the only scope of the slots or of the shared variables.
-    """
+    """Returns the `Match` of the global step, or a `Misfit`. A step in a scope is in `others`."""
+    # Another network may have a step, too. Therefore a step in a scope must be in the only scope of
+    # the slots or of the shared variables.
     steps = sorted(name for name in others if name.endswith("/" + step.name))
     with_step = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
     has_no_scope = step.name in names.infos or not with_step
@@ -248,7 +230,7 @@ def _find_step(
 
 
 def _find(
-    tensor: StateTensor, scopes: List[str], names: _SavedNames, variable_shape: Any
+    tensor: StateTensor, scopes: List[str], names: _SavedNames, variable_shape: Optional[Shape]
 ) -> Result:
     """Returns the `Match` of a tensor, which is in one of the scopes, or a `Misfit`."""
     if tensor.kind == SLOT and tensor.name in names.infos:
@@ -278,11 +260,7 @@ def _find(
 
 
 def _cast(value: np.ndarray, dtype: str) -> np.ndarray:
-    """Casts integers to another integer dtype. Other values have the right dtype already.
-
-    Raises:
-      ValueError: an integer is too large for the dtype.
-    """
+    """Casts integers, or raises a ValueError if one is too large. Others have the dtype already."""
     cast = value.astype(dtype, copy=False) if is_integer(dtype) else value
     if cast.dtype != value.dtype and not np.array_equal(cast, value):
         raise ValueError(f"its numbers are too large for {dtype}")

@@ -65,7 +65,7 @@ def load_optimizer_v2(
       In all these cases no value has been changed, with one exception: if the checkpoint is
         overwritten while its tensors are assigned, some tensors have been loaded.
     """
-    path = as_text(path, order="load_optimizer_v2(path, model_or_variables, optimizer)")
+    path = as_text(path, signature="load_optimizer_v2(path, model_or_variables, optimizer)")
     optimizer_v2_of(optimizer)
     saved = saved_state(path)
     state = OptimizerV2State(model_or_variables, optimizer, name_map, saved.names)
@@ -121,7 +121,7 @@ def save_optimizer_v2(
         that are not among `model_or_variables`.
       In all these cases nothing has been written.
     """
-    path = as_text(path, order="save_optimizer_v2(path, model_or_variables, optimizer)")
+    path = as_text(path, signature="save_optimizer_v2(path, model_or_variables, optimizer)")
     optimizer_v2_of(optimizer)
     special_files.refuse_existing(path, overwrite, "overwrite=True")
     state = OptimizerV2State(model_or_variables, optimizer)
@@ -140,11 +140,13 @@ def save_optimizer_v2(
 
 def _compared(state: OptimizerV2State, saved: SavedByKeras2) -> Report:
     """Returns the `Report` of an `OptimizerV2State` and the `SavedByKeras2` to load into it."""
-    transferred, missing, unused, notes = [], [], [], [_NOT_LOADED]
+    transferred, missing, unused = [], [], []
+    notes = [_NOT_LOADED]
     without_slots = state.without_slots(saved.keys)
     notes += [f"The file has no slots of {state.label((n, ''))}." for n in sorted(without_slots)]
     for pair, variable in state.tensors.items():
-        if pair[1] and pair[0] in without_slots:
+        name, slot = pair
+        if slot and name in without_slots:
             continue
         label = state.label(pair)
         why = _misfit(saved, pair, variable)

@@ -49,7 +49,8 @@ class OptimizerV2State:
         name_map: Optional[NameMap] = None,
         saved_names: Collection[str] = (),
     ) -> None:
-        self._optimizer, self.inner = optimizer, optimizer_v2_of(optimizer)
+        self._optimizer = optimizer
+        self.inner = optimizer_v2_of(optimizer)
         self.hyperparameters = {
             name for each in versions.with_wrapped(self.inner) for name in each._hyper
         }
@@ -73,7 +74,9 @@ class OptimizerV2State:
         """Returns the name of a variable or slot that is shown to users."""
         name, slot = pair
         label = self._labels.get(name, name)
-        return f"{label}, slot {slot}" if name and slot else label or slot
+        if name and slot:
+            return f"{label}, slot {slot}"
+        return label or slot
 
     def value(self, pair: Pair) -> Any:
         """Returns the value of one of the `tensors`, as Keras 2 has it."""
@@ -112,9 +115,7 @@ class OptimizerV2State:
     def _new_in_keras_2(self) -> Tuple[Dict[str, tf.Variable], Dict[Pair, tf.Variable], Any]:
         """Copies the variables, and creates an OptimizerV2 that trains the copies.
 
-        Returns:
-          A triple: a dict from names to the copies, a dict from pairs to the variables of the new
-          OptimizerV2, and the new OptimizerV2.
+        Returns copies by name, variables of the new OptimizerV2 by pair, and the new OptimizerV2.
         """
         copies = {
             name: tf.Variable(self.value((name, "")), name=name)
@@ -147,9 +148,6 @@ def _of_optimizer(optimizer: Any, trained: Mapping[str, tf.Variable]) -> Dict[Pa
     """Returns a dict from pairs to the variables of an OptimizerV2 and of optimizers in it.
 
     Hyperparameters are left out. `trained` is a dict from names to the trained tf.Variables.
-
-    Raises:
-      TypeError: slots of the optimizer and of one that it wraps have the same name.
     """
     tensors: Dict[Pair, Any] = {_STEP: optimizer.iterations}
     for inner in versions.with_wrapped(optimizer):

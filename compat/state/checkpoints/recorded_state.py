@@ -29,8 +29,7 @@ from ..checkpoint_files.tensor_info import Place, Shape
 from .name_maps import OldToNew
 
 STEP = state_files.GLOBAL_STEP
-# A moving average of a variable is no slot of an optimizer.
-_AVERAGE = "/ExponentialMovingAverage"
+_AVERAGE = "/ExponentialMovingAverage"  # the end of a moving average's name, which is no slot
 
 
 class StateArray(NamedTuple):
@@ -56,7 +55,7 @@ class StateArray(NamedTuple):
         """Reads the array.
 
         Raises:
-          CheckpointError: the data are damaged, or parts that are the same rows differ.
+          CheckpointError: the data are damaged, or copies of the same rows differ.
         """
         try:
             value = self.stored.read(checkpoint)
@@ -161,7 +160,7 @@ class _Planner:
         return Plan(tuple(found), step, tuple(trained), tuple(untrained), tuple(left_out))
 
     def _source(self, name: str) -> str:
-        """Returns the tensor of a scalar: from the map, without a scope, or in the only scope."""
+        """Returns the name of a scalar: from the map, without a scope, or in the only scope."""
         if self._old_names.get(name):
             return self._old_names[name]
         in_scopes = [each for each in self._ends[name] if each not in self._map]
@@ -169,10 +168,7 @@ class _Planner:
         return in_scopes[0] if len(in_scopes) == 1 and not has_no_scope else name
 
     def _step(self) -> Optional[str]:
-        """Returns the tensor of the global step, without a scope or in the optimizer's; or None.
-
-        A step in another scope may be the step of another network.
-        """
+        """Returns the name of the global step, without a scope or in the optimizer's; or None."""
         source = self._source(STEP)
         found = [each for each in self._ends[STEP] if each not in self._map]
         if source not in self._tensors and len(found) > 1:
@@ -181,6 +177,7 @@ class _Planner:
             )
         scopes = {tensor[: -len(name)] for name, tensor in self._sources.items()}
         scopes.update(*self._scopes.values())
+        # A step in another scope may be the step of another network.
         is_chosen = STEP in self._old_names or source[: -len(STEP)] in {"", *scopes}
         step = source if is_chosen and source in self._tensors else None
         if STEP not in self._old_names and step in self._map:  # the map leaves it out
@@ -199,7 +196,7 @@ class _Planner:
             self._is_of_another_rule(
                 f"it has no scalar {source!r} of the dtype {dtype}{self._hint(name)}"
             )
-        same = re.compile(f"(.*/)?{re.escape(name)}(_\\d+)?")
+        same = re.compile(f"(.*/)?{re.escape(name)}(_\\d+)?")  # in a scope, or with a number
         for other in self._tensors:
             if other != source and same.fullmatch(other):
                 self._has_several_optimizers = True
@@ -221,11 +218,7 @@ class _Planner:
         return StateArray(key, stored.dtype, stored.shape, stored)
 
     def _slots(self, name: str) -> List[StateArray]:
-        """Returns the arrays of a variable's slots; [] if it has none.
-
-        Raises:
-          CheckpointError: some slots are missing, or the slots do not fit the variable.
-        """
+        """Returns the arrays of a variable's slots, which must fit; [] if it has no slots."""
         new_name = self._map.get(name, name)
         if new_name is None:
             return []
@@ -280,8 +273,9 @@ class _Planner:
         variable = self._tensors[name]
         is_counts = slot.layout in CountLayout.KINDS
         shape = stored_shape(slot.layout, variable.shape)
-        joined = stored.in_shape(shape) if len(stored.names) > 1 else stored
+        joined = stored
         if len(stored.names) > 1:
+            joined = stored.in_shape(shape)
             parts = [
                 (stored_shape(slot.layout, size), stored_shape(slot.layout, offset))
                 for size, offset in sorted(variable.parts, key=lambda part: part[1])
@@ -305,19 +299,16 @@ class _Planner:
     def _new_names(
         self, variables: List[str], slots: Mapping[str, List[StateArray]], step: Optional[str]
     ) -> Dict[str, Optional[str]]:
-        """Returns a dict from the names of the variables to new names; None leaves a tensor out.
-
-        Raises:
-          CheckpointError: there are slots of other optimizers, and the map does not choose; the map
-            has an unknown name; or two variables would have the same name.
-        """
+        """Returns a dict from the names of the variables to new names; None leaves a tensor out."""
         unknown = sorted(set(self._map) - {*variables, *self._sources.values(), step})
         if unknown:
             self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
         new_names = {name: self._map.get(name, name) for name in variables}
         undecided = []
         for name in variables:
-            owner = None if name in self._map or slots[name] else self._owner(name, new_names)
+            if name in self._map or slots[name]:
+                continue
+            owner = self._owner(name, new_names)  # if any, the tensor is another optimizer's slot
             if owner is not None:
                 if new_names[owner] is not None:
                     undecided.append(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def import_state(
 
     Raises:
       CheckpointError, RecordError: a file is damaged, the checkpoint belongs to another rule, or
-        the checkpoint and the state file have other variables. Nothing has been written.
+        the checkpoint and the state file do not have the same variables. Nothing has been written.
     """
     from ..checkpoint_files.reader import open_checkpoint
     from ..checkpoint_files.writer import CheckpointWriter
@@ -98,10 +98,7 @@ def import_state(
 
 
 def _check(
-    state: SavedState,
-    values: Mapping[str, np.ndarray],
-    plan: Plan,
-    wanted: Mapping[str, StateArray],
+    state: SavedState, values: Dict[str, np.ndarray], plan: Plan, wanted: Dict[str, StateArray]
 ) -> None:
     """Raises a RecordError if the file and the checkpoint do not have the same arrays."""
     for name in state.variables:
@@ -109,7 +106,7 @@ def _check(
             raise RecordError(f"the checkpoint has no variable {name!r}, which the state file has")
     for name in plan.trained:
         state_files.check_variable(state, name, wanted[state_files.VARIABLE + name])
-    for key, each in wanted.items():
+    for key, each in wanted.items():  # `values` has the key: see `check_variable` and `kept`
         if values[key].shape != each.shape or values[key].dtype != each.dtype:
             raise RecordError(
                 f"{key!r} is {each.dtype} of the shape {list(each.shape)} in the checkpoint, but "

@@ -77,7 +77,7 @@ def load_v1_checkpoint(
         overwritten while its tensors are assigned, some tensors have been loaded. The error's
         message contains their number.
     """
-    as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
+    as_text(path, signature="load_v1_checkpoint(path, model_or_variables, optimizer)")
     patterns = _patterns(ignore)
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
@@ -167,7 +167,7 @@ def save_v1_checkpoint(
         not among `model_or_variables`, or `like` is object-based.
       In all these cases nothing has been written.
     """
-    as_text(path, order="save_v1_checkpoint(path, model_or_variables, optimizer)")
+    as_text(path, signature="save_v1_checkpoint(path, model_or_variables, optimizer)")
     if like is not None:
         as_text(like, "like")
     state = KerasState(model_or_variables, optimizer, name_map)
