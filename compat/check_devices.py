@@ -3,8 +3,8 @@
     python -m legacy_opt.compat.check_devices
 
 Each optimizer trains for three steps, with a dense gradient and a sparse gradient that has an id
-twice. NumPy computes the same from a recorded rule. ShampooOptimizer and float16 have no records:
-their reference is TensorFlow on the first CPU. Bad verdicts make the exit code 1.
+twice. NumPy computes the expected weights from a recorded rule. ShampooOptimizer and float16 have
+no records: their reference is TensorFlow on the first CPU. Bad verdicts make the exit code 1.
 
 Differences are in ulps, the distance of neighbouring numbers in [1, 2), where the weights start.
 GPUs fuse multiplications and additions, and round divisions, roots and sums in other ways: weights

@@ -44,10 +44,8 @@ def __dir__() -> List[str]:
 
 
 def _check_tf_config() -> None:
-    """Raises a ValueError if TF_CONFIG is not a JSON object.
-
-    Without this check, Estimators raise the JSON parser's error, which does not name TF_CONFIG.
-    """
+    """Raises a ValueError if TF_CONFIG is not a JSON object."""
+    # Otherwise Estimators raise the error of the JSON parser, which does not name TF_CONFIG.
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         if isinstance(json.loads(text), dict):

@@ -8,12 +8,8 @@ from typing import Optional, TextIO
 def printable(text: str, stream: Optional[TextIO] = None) -> str:
     """Escapes the unprintable characters of a line like in Python's string literals.
 
-    Names in a checkpoint may contain line breaks and control sequences of terminals.
-
-    Args:
-      text: the line.
-      stream: the stream that prints the line. Characters that the encoding of the stream lacks are
-        escaped, too. None means UTF-8.
+    Names in a checkpoint may contain line breaks and control sequences of terminals. Characters
+    that the encoding of `stream` lacks are escaped, too; None means UTF-8.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -44,7 +44,7 @@ def refuse(*paths: Union[str, os.PathLike]):
 def refuse_existing(path: str, overwrite: bool, option: str = "--overwrite"):
     """Raises a ValueError if a file, or a checkpoint with this prefix, cannot be written.
 
-    The message says how a user can replace an existing file: with the `option`.
+    The message names the `option` that replaces an existing file.
     """
     refuse(path, path + ".index")
     is_folder = os.path.isdir(path)
