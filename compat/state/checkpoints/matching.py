@@ -115,7 +115,7 @@ def as_named(tensor: StateTensor) -> Match:
 
 
 def match(
-    tensors: Sequence[StateTensor], infos: Infos, ignore: Sequence[re.Pattern[str]] = ()
+    tensors: Sequence[StateTensor], infos: Infos, ignore: Sequence[re.Pattern] = ()
 ) -> Tuple[List[Match], List[Misfit]]:
     """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
@@ -148,7 +148,7 @@ def _claimed_names(result: Result) -> Tuple[str, ...]:
     return result.stored.names if isinstance(result, Match) else ()
 
 
-def _unless_claimed_twice(result: Result, claims: collections.Counter[str]) -> Result:
+def _unless_claimed_twice(result: Result, claims: Mapping[str, int]) -> Result:
     """Returns `result`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
     contested = tuple(name for name in _claimed_names(result) if claims[name] > 1)
     if not contested:

@@ -106,7 +106,7 @@ def _check(
             raise RecordError(f"the checkpoint has no variable {name!r}, which the state file has")
     for name in plan.trained:
         state_files.check_variable(state, name, wanted[state_files.VARIABLE + name])
-    for key, each in wanted.items():  # `values` has the key: see `check_variable` and `kept`
+    for key, each in wanted.items():  # in `values`: other keys are kept, or refused above
         if values[key].shape != each.shape or values[key].dtype != each.dtype:
             raise RecordError(
                 f"{key!r} is {each.dtype} of the shape {list(each.shape)} in the checkpoint, but "
