@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
-# The gradient of a variable in one step: an array; if it is sparse, a pair (rows, ids).
+# The gradient of a variable in one step: an array; if sparse, a pair of arrays (rows, ids).
 StepGradient = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
 class Problem(NamedTuple):
-    """The starting values of variables, and the gradients of each training step.
+    """The starting values of variables, and the gradients of each training step."""
 
-    Attributes:
-      values: a dict from the variables' names to arrays.
-      sparse: the names of the variables with sparse gradients.
-      steps: for each training step, a list with the gradient of each variable: an array, or if the
-        gradient is sparse, a pair of arrays: the rows and their ids.
-    """
+    values: Dict[str, np.ndarray]  # by the names of the variables
+    sparse: Tuple[str, ...]  # the names of the variables with sparse gradients
+    steps: Sequence[Sequence[StepGradient]]  # for each step, the gradient of each variable
 
-    values: Dict[str, np.ndarray]
-    sparse: Tuple[str, ...]
-    steps: Sequence[Sequence[StepGradient]]
-
-    def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Optional[int], ...]]]:
+    def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Any, ...]]]:
         """Yields the dtype and shape of each tensor that one step's gradients consist of."""
         for name, value in self.values.items():
             if name in self.sparse:
@@ -51,16 +31,16 @@ class Problem(NamedTuple):
                 yield tf.float32, value.shape
 
     def pairs(
-        self, tensors: Iterable[tf.Tensor], variables: Dict[str, tf.Variable]
+        self, tensors: Sequence[tf.Tensor], variables: Dict[str, tf.Variable]
     ) -> List[Tuple[Any, tf.Variable]]:
         """Returns (gradient, variable) pairs from a flat list of one step's tensors."""
-        tensors = iter(tensors)
+        remaining = iter(tensors)
         pairs = []
         for name, value in self.values.items():
-            gradient = next(tensors)
+            gradient = next(remaining)
             if name in self.sparse:
                 shape = tf.constant(value.shape, tf.int64)  # a tensor, as for embedding layers
-                gradient = tf.IndexedSlices(gradient, next(tensors), shape)
+                gradient = tf.IndexedSlices(gradient, next(remaining), shape)
             pairs.append((gradient, variables[name]))
         return pairs
 

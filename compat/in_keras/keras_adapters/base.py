@@ -19,9 +19,8 @@ from ..v1_optimizers.schedules import Rate
 KerasVariables = List[KerasVariable]
 # Takes a trained variable and a slot name; returns a scope for the creation of this slot.
 MakingSlot = Callable[[Variable, str], ContextManager]
-# Functions that scale a loss and unscale gradients.
 Unscale = Callable[[List[Optional[Gradient]]], List[Optional[Gradient]]]
-LossScaling = Tuple[Callable[[Loss], Loss], Unscale]
+LossScaling = Tuple[Callable[[Loss], Loss], Unscale]  # scales a loss, and unscales gradients
 
 
 class KerasAdapter:
@@ -252,7 +251,6 @@ def with_inner(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
 
 
 def unchanged(value: Any) -> Any:
-    """Returns its argument."""
     return value
 
 

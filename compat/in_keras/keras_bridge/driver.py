@@ -34,45 +34,32 @@ from . import refusals, sparse_updates_for_xla
 from .hyperparameter_values import HyperparameterValues
 from .protocol import GlobalStep, StateOwner
 
-Hyperparameters = Dict[str, Tensor]
+Hyperparameters = Dict[str, Tensor]  # by their names
 
 
 class _RunningStep(NamedTuple):
-    """The state of one training step.
-
-    Attributes:
-      pairs: all (gradient, variable) pairs.
-      rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
-      hyperparameters: the other hyperparameters, a dict from names to tensors.
-      update_ops: the operations that update variables.
-    """
+    """The state of one training step."""
 
     pairs: List[GradAndVar]
-    rate: Optional[Tensor]
-    hyperparameters: Hyperparameters
-    update_ops: List[Operation]
+    rate: Optional[Tensor]  # Keras' learning rate, float32; None if the v1 optimizer has none
+    hyperparameters: Hyperparameters  # the other hyperparameters
+    update_ops: List[Operation]  # the operations that update variables
 
 
 class V1Driver:
     """Runs a copy of a v1 optimizer inside a Keras optimizer.
 
     A bridged optimizer keeps its driver in the attribute `_v1`. Other packages read everything
-    about the v1 optimizer from the driver.
-
-    Args:
-      optimizer: the v1 optimizer. It is copied, and does not change.
-      settings: the `BridgeSettings` of the v1 optimizer.
-      owner: the Keras optimizer, a `StateOwner`.
-      global_step: the argument of `to_keras`. A variable is the `iterations` of `owner` already.
+    about the v1 optimizer from the driver. The v1 optimizer itself does not change.
 
     Attributes:
       optimizer: the copy of the v1 optimizer.
       leaf: the only leaf: `optimizer` itself, or the leaf in a wrapper. None if a wrapper contains
         several leaves.
-      settings: the `BridgeSettings`, with empty `inputs`.
-      owner: the Keras optimizer.
+      settings: the `BridgeSettings` of the v1 optimizer, with empty `inputs`.
+      owner: the Keras optimizer, a `StateOwner`.
       values: the `HyperparameterValues`.
-      global_step: the argument.
+      global_step: the argument of `to_keras`. A variable is the `iterations` of `owner` already.
     """
 
     def __init__(

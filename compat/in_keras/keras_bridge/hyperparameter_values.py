@@ -17,13 +17,7 @@ from .protocol import StateOwner
 
 
 class HyperparameterValues:
-    """The values of the hyperparameters that can be set while training.
-
-    Attributes:
-      exact: a dict from the names of hyperparameters to the values that were set: schedules, or
-        numbers that are not rounded to float32.
-      counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
-    """
+    """The values of the hyperparameters that can be set while training."""
 
     def __init__(
         self,
@@ -34,8 +28,9 @@ class HyperparameterValues:
     ):
         self._settings, self._owner = settings, owner
         self._optimizer, self._leaf = optimizer, leaf
+        # By name, the values that were set: schedules, or numbers that are not rounded to float32.
         self.exact = dict(settings.numbers)
-        self.counts_updates = settings.counts_updates
+        self.counts_updates = settings.counts_updates  # until the user sets another learning rate
 
     def other_names(self) -> List[str]:
         """Returns the names of the hyperparameters other than the learning rate."""

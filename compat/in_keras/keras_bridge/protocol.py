@@ -19,15 +19,11 @@ GlobalStep = Union[Variable, str, None]
 
 
 class StepsDone(NamedTuple):
-    """The number of training steps done before the current one.
+    """The number of training steps done before the current one."""
 
-    Attributes:
-      variable: the `tf.Variable` that counts the steps.
-      now: the same variable. If this has a component for each replica, or counts something else,
-        an integer tensor of the current graph.
-    """
-
-    variable: Variable
+    variable: Variable  # counts the steps
+    # `variable`; or a tensor of the current graph, if `variable` has a component for each replica
+    # or counts something else.
     now: Union[Variable, Tensor]
 
 

@@ -41,15 +41,8 @@ def apply_sparse(
 ):
     """Updates the rows `indices` of a variable and of its slots, by a rule from `rule_for`.
 
-    Args:
-      rule: the `StockRule`.
-      optimizer: the v1 optimizer, after its `_prepare`.
-      grad: one gradient row for each of `indices`, shape ``[n, …]``.
-      variable: the resource variable.
-      indices: row numbers without duplicates, shape ``[n]``.
-
-    Returns:
-      An operation; None when executing eagerly.
+    Call this after `_prepare` of the optimizer. `grad` has one row for each of `indices`, which are
+    row numbers without duplicates. Returns an operation; None when executing eagerly.
     """
     rows = Rows(indices)
     decaying = contextlib.ExitStack()

@@ -151,9 +151,8 @@ def _uses_options_of_keras(optimizer: KerasOptimizer) -> bool:
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
     numbers_of_v1 = optimizer._v1.values.exact
-    if "weight_decay" in numbers_of_v1 and any(
-        getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
-    ):
+    excluded = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
+    if "weight_decay" in numbers_of_v1 and any(getattr(optimizer, each, None) for each in excluded):
         return True
     if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
         return True

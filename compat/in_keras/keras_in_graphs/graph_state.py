@@ -93,9 +93,8 @@ class KerasOptimizerInGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
-            # For partitioned variables, a Saver must know which axes of the slot correspond to
-            # axes of the variable, but Keras does not record this correspondence. If the shapes are
-            # equal, assume that all axes correspond; otherwise, assume that no axis corresponds.
+            # For partitioned variables, a Saver must know which axes of the slot are axes of the
+            # variable. Keras does not record them: assume all if the shapes are equal, else none.
             has_equal_shape = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if has_equal_shape else ()
             versions.fit_slice_info(variable, owner, axes)

@@ -83,15 +83,11 @@ def copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
         for name, value in vars(optimizer).items()
         if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
     }
-    is_own = _is_made_by_keras_2 if optimizer._hypers_created else (lambda value: False)
-    state.update(
-        _hyper=as_numbers(optimizer._hyper, is_own),
-        _hypers_created=False,
-        _iterations=None,
-        _weights=[],
-        _slots={},
-        _slot_names=[],
-    )
+    hyper = dict(optimizer._hyper)
+    if optimizer._hypers_created:
+        hyper = as_numbers(hyper, _is_made_by_keras_2)
+    state.update(_hyper=hyper, _hypers_created=False, _iterations=None)
+    state.update(_weights=[], _slots={}, _slot_names=[])
     made = object.__new__(type(optimizer))
     vars(made).update(state)
     attribute_of = {id(value): name for name, value in vars(optimizer).items()}

@@ -25,19 +25,12 @@ SMALLEST = 1e-45
 
 
 class SlotFormula(NamedTuple):
-    """The translation of a slot's value between a v1 optimizer and Keras.
+    """The translation of a slot's value between a v1 optimizer and Keras."""
 
-    Attributes:
-      text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
-      to_keras: a function of the v1 value (an array) and the learning rate; returns Keras' value.
-      to_v1: the reverse function.
-      exact: whether both functions keep all bits.
-    """
-
-    text: str
-    to_keras: Callable
-    to_v1: Callable
-    exact: bool
+    text: str  # the formula, with `%(v1)s` and `%(keras)s` for the slots
+    to_keras: Callable  # takes the v1 value (an array) and the learning rate; returns Keras' value
+    to_v1: Callable  # takes Keras' value and the learning rate; returns the v1 value
+    exact: bool  # whether both functions keep all bits
 
 
 def _velocity(momentum: np.ndarray, rate: float) -> np.ndarray:
@@ -47,7 +40,9 @@ def _velocity(momentum: np.ndarray, rate: float) -> np.ndarray:
 
 def _momentum(velocity: np.ndarray, rate: float) -> np.ndarray:
     _check_rate(velocity, rate)
-    return velocity / velocity.dtype.type(-rate) if rate else velocity
+    if rate == 0:
+        return velocity  # all zeros
+    return velocity / velocity.dtype.type(-rate)
 
 
 def _check_rate(slot: np.ndarray, rate: float) -> None:
@@ -58,38 +53,29 @@ def _check_rate(slot: np.ndarray, rate: float) -> None:
         )
 
 
-SAME = SlotFormula("%(keras)s", lambda v1, rate: v1, lambda keras, rate: keras, True)
-VELOCITY = SlotFormula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
+SAME = SlotFormula("%(keras)s", lambda v1, rate: v1, lambda keras, rate: keras, exact=True)
+VELOCITY = SlotFormula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, exact=False)
 
 
 class Counterpart(NamedTuple):
-    """The Keras optimizer that is most similar to a v1 optimizer.
-
-    Attributes:
-      row: the row of the table of neighbours.
-      formulas: a dict from the v1 name of a slot to its `SlotFormula`; without an entry, `SAME`.
-      factors: a dict from the v1 name of a slot to a v1 argument. If the argument is 0 or False,
-        the slot has no effect, and Keras may lack the slot.
-      powers: a dict from the name of a v1 shared variable, such as "beta1_power", to the name of
-        the v1 argument of which the variable is a power. Keras computes the power from
-        `iterations`.
-      never_zero: the arguments that are `SMALLEST` instead of 0 in Keras 2.
-      why: a dict from a kind of training, or (kind, `api`), to the reason why the two optimizers
-        differ in this kind of training.
-      start: why the two optimizers differ if no state is translated, or None.
-    """
+    """The Keras optimizer that is most similar to a v1 optimizer."""
 
     row: neighbours.Neighbour
-    formulas: dict = {}
+    formulas: dict = {}  # {v1 name of a slot: its `SlotFormula`}; without an entry, `SAME`
+    # {v1 name of a slot: a v1 argument}. If the argument is 0 or False, the slot has no effect, and
+    # Keras may lack the slot.
     factors: dict = {}
+    # {v1 shared variable, such as "beta1_power": the v1 argument of which the variable is a power}.
+    # Keras computes the power from `iterations`.
     powers: dict = {}
-    never_zero: tuple = ()
+    never_zero: tuple = ()  # the arguments that are `SMALLEST` instead of 0 in Keras 2
+    # {a kind of training, or (kind, `api`): why the two optimizers differ in it}
     why: dict = {}
-    start: Optional[str] = None
+    start: Optional[str] = None  # why the two optimizers differ if no state is translated
 
     def slots(self, api: str) -> Dict[str, str]:
         """Returns a dict from the slots' names in v1 to their names in Keras 2 or 3."""
-        position = -1 if api == "keras3" else 0  # a slot has one name for both, or a pair of names
+        position = -1 if api == "keras3" else 0  # (name,) or (name in Keras 2, name in Keras 3)
         return {name: names[position] for name, names in self.row.slots.items()}
 
     def formula(self, slot: str) -> SlotFormula:
@@ -100,7 +86,7 @@ class Counterpart(NamedTuple):
         """Returns the arguments of the Keras class, without the learning rate."""
         settings = {}
         for name, source in self.row.arguments.items():  # the name of a v1 argument, or a constant
-            value = v1_arguments.get(source) if isinstance(source, str) else source
+            value = v1_arguments.get(source) if isinstance(source, str) else source  # None means 0
             settings[name] = value if isinstance(value, bool) else float(value or 0.0)
             if api == "optimizer_v2" and name in self.never_zero and not value:
                 settings[name] = SMALLEST
@@ -153,9 +139,8 @@ _DIFFERENCES: Any = {
     },
     "RMSPropOptimizer": {
         "factors": {"momentum": "momentum", "mg": "centered"},
-        # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
-        # of rows that are not in a batch. If momentum is not 0, Keras 2 calls the kernel that v1
-        # calls.
+        # With momentum 0, Keras 2 would add epsilon outside of the root, and decay the averages of
+        # rows that are not in a batch. With any other momentum, Keras 2 calls v1's kernel.
         "never_zero": ("epsilon", "momentum"),
         "why": {(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
         "start": "v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
@@ -220,17 +205,18 @@ WITHOUT_COUNTERPART: Any = {
 def counterpart_of(cls: Any) -> Counterpart:
     """Returns the `Counterpart` of a v1 class, or raises a ValueError that says why it has none."""
     name = cls.__name__
-    if not any(getattr(module, name, None) is cls for module in serialization._homes()):
-        parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]
-        why = "it is your own class"
-        if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
-            why = _DECOUPLED
-        elif parents and issubclass(cls, inspection.BASE):
-            why += f", and may compute something else than {parents[0]}, from which it is derived"
-    elif name in COUNTERPARTS:
+    is_of_library = any(getattr(home, name, None) is cls for home in serialization._homes())
+    if is_of_library and name in COUNTERPARTS:
         return COUNTERPARTS[name]
-    else:
+    if is_of_library:
         why = WITHOUT_COUNTERPART.get(name, "no Keras optimizer computes the same updates")
+    elif issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
+        why = _DECOUPLED
+    else:
+        why = "it is your own class"
+        parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]
+        if parents and issubclass(cls, inspection.BASE):
+            why += f", and may compute something else than {parents[0]}, from which it is derived"
     raise ValueError(
         f"{name} has no counterpart among Keras' own optimizers: {why}. Keep using {name}, "
         "bridged by to_keras."
@@ -245,5 +231,6 @@ def v1_arguments(bridged: Any) -> Dict[str, Any]:
         for name, parameter in inspection.parameters_of(cls).items()
         if parameter.default is not parameter.empty
     }
+    # The present arguments, as get_config would save them.
     saved = configuration.with_v1({}, bridged._v1, bridged._adapter.keras)
     return dict(defaults, **saved["optimizer"]["config"])

@@ -67,19 +67,12 @@ class Measurement(NamedTuple):
 
 
 class SideBySide(NamedTuple):
-    """The result of training with two optimizers side by side.
+    """The result of training with two optimizers side by side."""
 
-    Attributes:
-      largest: the largest difference between two corresponding weights.
-      distance: the largest distance by which a weight has moved.
-      size: the largest absolute value of a weight.
-      error: the exception if training with one of the optimizers fails, or None.
-    """
-
-    largest: float
-    distance: float
-    size: float
-    error: Optional[Exception] = None
+    largest: float  # the largest difference between two corresponding weights
+    distance: float  # the largest distance by which a weight has moved
+    size: float  # the largest absolute value of a weight
+    error: Optional[Exception] = None  # raised by training with one of the optimizers
 
     @property
     def grade(self) -> str:
@@ -106,8 +99,8 @@ def measure(
     Args:
       make: a function without arguments that returns two new optimizers. The first has the settings
         of the optimizer that was translated, the second has the settings of the translation.
-      carry: a function of the two optimizers, the variables of the first and those of the second,
-        which copies the state of the first to the second; None if no state is translated.
+      carry: a function that copies the state of the first optimizer to the second, or None. It
+        takes both optimizers, the variables of the first, and the variables of the second.
       rate: the current learning rate.
       are_separate: whether each kind of training needs separate optimizers. This is the case with
         global_clipnorm, because then each gradient influences the updates of all variables.

@@ -194,8 +194,8 @@ class Translator:
                 else:
                     value = formula.to_keras(versions.value_of(v1_slot), rate)
                     versions.assign_to(plain_slot, value)
+        arguments = counterparts.v1_arguments(bridged)
         if to_v1:  # plain optimizers have no variables for powers
-            arguments = counterparts.v1_arguments(bridged)
             for name, argument in self.counterpart.powers.items():
                 power = beta_powers.power(arguments[argument], self.updates(plain))
                 versions.assign_to(bridged.non_slots[name], power)

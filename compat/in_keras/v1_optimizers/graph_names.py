@@ -27,15 +27,10 @@ class NamedTensor(NamedTuple):
 
 
 class StateNames(NamedTuple):
-    """The tensors of an optimizer's state in a TF1 checkpoint.
+    """The tensors of an optimizer's state in a TF1 checkpoint."""
 
-    Attributes:
-      slots: a dict from (v1 name of the variable, slot name) to a `NamedTensor`.
-      shared: a dict from the names of shared (non-slot) variables to a `NamedTensor`.
-    """
-
-    slots: Dict[Tuple[str, str], NamedTensor]
-    shared: Dict[str, NamedTensor]
+    slots: Dict[Tuple[str, str], NamedTensor]  # by (v1 name of the variable, slot name)
+    shared: Dict[str, NamedTensor]  # by the name of the shared (non-slot) variable
 
 
 def names(
@@ -59,7 +54,7 @@ def names(
     for nested in nested_copies:
         if nested.is_leaf:
             _replace_tensors(nested.optimizer)
-    # Only a bridged optimizer has what its copies lack: step inputs, and names of Keras variables.
+    # The copies lack the step inputs and the names of Keras variables of a bridged optimizer.
     nested_originals = nested_optimizers(v1_optimizer) if is_bridged(optimizer) else nested_copies
     for nested, original in zip(nested_copies, nested_originals):
         if isinstance(nested.optimizer, MultiOptimizer) and originals is not None:
@@ -74,8 +69,7 @@ def names(
         for nested, original in zip(nested_copies, nested_originals):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
-                # `only_dense` makes GradientAccumulationOptimizer create its sums in _create_slots,
-                # as in Keras.
+                # GradientAccumulationOptimizer then creates its sums in _create_slots, as in Keras.
                 nested.optimizer.only_dense = True
         replica._create_slots(list(scratch_variables.values()))
         slots, shared = {}, {}

@@ -22,8 +22,7 @@ STEP_ATTRIBUTE = "_global_step"
 # Arguments of Keras optimizers that a copy does not need.
 _WITHOUT_EFFECT = ("name", "lr", "use_locking")
 _UNKNOWN = object()
-# The attributes of TensorFlow's base class.
-_BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
+_BASE_ATTRIBUTES = frozenset(vars(BASE(use_locking=False, name="base")))
 
 
 def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tuple[str, ...]:
@@ -36,9 +35,10 @@ def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tup
       ValueError: the optimizer has no attribute `lr_attr`; or the search finds no attribute, or
         several attributes with different values.
     """
-    state, name = vars(optimizer), type(optimizer).__name__
     if lr_attr is False:
         return ()
+    state = vars(optimizer)
+    name = type(optimizer).__name__
     if lr_attr is not None:
         if lr_attr not in state:
             raise ValueError(f"lr_attr={lr_attr!r}: {name} has no such attribute.")
@@ -71,7 +71,8 @@ def step_attribute(
       ValueError: the optimizer has no attribute `global_step_attr`; or an attribute looks like a
         global step, but has an unknown name.
     """
-    state, name = vars(optimizer), type(optimizer).__name__
+    state = vars(optimizer)
+    name = type(optimizer).__name__
     if global_step_attr is not None:
         if global_step_attr not in state:
             raise ValueError(
@@ -117,7 +118,7 @@ def hyperparameters(
     runs only when the graph is built, so a later change of the number would have no effect. The
     update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
 
-    `set_in_each_step`: {attribute that `to_keras` sets in each training step: its dtype}.
+    `set_in_each_step` has the attributes that `to_keras` sets in each step, and their dtypes.
 
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
@@ -211,8 +212,7 @@ def _reads_of_prepare(optimizer: V1Optimizer, set_in_each_step: Mapping[str, DTy
     with tf.Graph().as_default():
         for name, dtype in set_in_each_step.items():
             vars(reader)[name] = tf.zeros([], dtype)
-        # `_prepare` may fail because it needs something that exists only in training. In this case,
-        # `reads` contains the attributes that `_prepare` has read before the error.
+        # `_prepare` may need a training, and fail: `reads` then has the reads before the error.
         with contextlib.suppress(Exception):
             reads.clear()
             reader._prepare()

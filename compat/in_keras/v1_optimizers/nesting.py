@@ -17,18 +17,11 @@ class StateKey(NamedTuple):
 
     The numbers depend only on the nesting and the classes of the optimizers. Therefore a new
     process computes the same names of state variables.
-
-    Attributes:
-      number: the number of earlier optimizers in the list of `nested_optimizers`.
-      slot_suffix: the number of earlier optimizers that may create slots with the same names for
-        the same variable.
-      shared_suffix: the number of earlier optimizers that may create shared (non-slot) variables
-        with the same names.
     """
 
-    number: int = 0
-    slot_suffix: int = 0
-    shared_suffix: int = 0
+    number: int = 0  # counts earlier optimizers in the list of `nested_optimizers`
+    slot_suffix: int = 0  # counts earlier optimizers that may use equal slot names for a variable
+    shared_suffix: int = 0  # counts earlier optimizers that may use equal names of shared variables
 
     def slot(self, name: str) -> str:
         """Returns the name of a slot of this optimizer in the Keras optimizer."""
@@ -40,15 +33,9 @@ class StateKey(NamedTuple):
 
 
 class NewVariable(NamedTuple):
-    """How a variable of the state is created if it is missing.
+    """How a variable of the state is created if it is missing."""
 
-    Attributes:
-      shape: the shape, which may differ from the shape of the trained variable.
-      dtype: the dtype, which may differ from the dtype of the trained variable.
-      initial_value: a function without arguments that returns the initial value, a tensor.
-    """
-
-    shape: tf.TensorShape
+    shape: tf.TensorShape  # the shape and dtype may differ from the trained variable's
     dtype: tf.DType
     initial_value: Callable[[], tf.Tensor]
 

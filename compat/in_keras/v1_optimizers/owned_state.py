@@ -37,8 +37,7 @@ v1 = tf.compat.v1
 class StateInKeras:
     """First base class of a copied v1 optimizer; keeps the copy's state in a Keras optimizer.
 
-    `self._driver` is the `V1Driver`, which runs the copy. `self._driver.owner` is the Keras
-    optimizer.
+    `self._driver` is the `V1Driver` that runs the copy; its `owner` is the Keras optimizer.
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
@@ -138,8 +137,7 @@ class StateInKeras:
         return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> V1Optimizer:
-        # If `memo` has a copy of a variable, the new optimizer refers to this copy. Otherwise it
-        # refers to the variable itself.
+        # Do not copy variables, but use the copies of variables that `memo` has already.
         for variable in chosen_variables(self):
             memo.setdefault(id(variable), variable)
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
@@ -153,8 +151,7 @@ class NestedStateInKeras(StateInKeras):
     """
 
     def _create_slots(self, var_list: List[Variable]):
-        # TensorFlow calls this method in an init_scope, in which another graph may be active. So
-        # set the global step to a tensor of that graph.
+        # TensorFlow calls this method in an init_scope. Set the step to a tensor of its graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
@@ -229,7 +226,7 @@ _counting = weakref.WeakKeyDictionary()
 
 
 def _counts_in_a_trace(optimizer: V1Optimizer, apply: Callable[[], Tuple[Any, bool]]) -> bool:
-    """Returns the second result of `apply` in a graph that never runs; False after an error."""
+    """Whether `apply` increments the step in a graph that never runs; False after an error."""
     counts = []
     before = {name: copied(value) for name, value in vars(optimizer).items()}
     try:

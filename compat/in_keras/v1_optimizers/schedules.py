@@ -1,4 +1,4 @@
-"""Converts v1 learning rates and other hyperparameters that change with the global step for Keras.
+"""Converts hyperparameters of v1 that change with the global step, for Keras.
 
 A converted decay, such as `tf.compat.v1.train.exponential_decay`, reads the Keras optimizer's
 `iterations` instead of the global step.
@@ -16,14 +16,7 @@ from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.graphs import integer_variables_behind, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
-from legacy_opt.core.types import (
-    GlobalStep,
-    KerasOptimizer,
-    KerasSchedule,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import GlobalStep, KerasOptimizer, KerasSchedule, Tensor, V1Optimizer
 from legacy_opt.core.user_warnings import warn
 
 Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
@@ -66,8 +59,7 @@ def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rat
             f"which uses {keras.__name__}. Pass one of {keras.__name__}.optimizers.schedules."
         )
     # In eager execution, v1's decay functions return `functools.partial(schedule, global_step)`. A
-    # Keras optimizer increments its `iterations`, not that global step, so the schedule must be
-    # called with `iterations`.
+    # Keras optimizer does not increment this step: call the schedule with `iterations` instead.
     if is_v1_decay(rate):
         return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
@@ -106,7 +98,7 @@ def _is_of_keras(schedule: Any) -> bool:
 
 
 def _in_any_graph(schedule: KerasSchedule, step: GlobalStep) -> Tensor:
-    """Calls a v1 decay, in eager execution, functions and graphs."""
+    """Calls a v1 decay; in a graph that cannot capture eager tensors, with numbers instead."""
     can_capture = tf.executing_eagerly() or hasattr(tf.compat.v1.get_default_graph(), "capture")
     if not can_capture:
         schedule = in_plain_numbers(schedule)
@@ -119,7 +111,7 @@ def decays(
     """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
     The functions take the step, and return the attribute's value. Warns of other functions that may
-    read a global step. The attributes `excluded` contain the learning rate.
+    read a global step. `excluded` are the attributes with the learning rate.
     """
     found = {}
     computed = getattr(optimizer, "_computed_attributes", ())
@@ -163,7 +155,7 @@ def depends_on_graph(value: Any) -> bool:
 
 
 def _is_of_graph(value: Any) -> bool:
-    # A tensor of another graph is of an earlier training of the v1 optimizer.
+    # A tensor of another graph is left over from an earlier training.
     return _is_getter(value) or (versions.is_symbolic(value) and _is_outer(value.graph))
 
 
@@ -218,9 +210,9 @@ def _of_this_keras(schedule: KerasSchedule, keras: KerasPackage) -> Optional[Ker
 def in_plain_numbers(schedule: Any, cls: Optional[type] = None) -> Any:
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
-    `schedule` may be the object that a decay function of v1 binds to a step. A user's schedule is
-    returned unchanged. The new schedule is of the class `cls` and stores Python numbers. If `cls`
-    is None, it is of the same class and stores NumPy's numbers, which keep the dtype.
+    `schedule` is a schedule, or a function that v1 binds to a step. A user's schedule is returned
+    unchanged. The new schedule is of the class `cls` and stores Python numbers. If `cls` is None,
+    the new schedule is of the same class and stores NumPy's numbers, which keep the dtype.
     """
     if not hasattr(schedule, "get_config") or not _is_of_keras(schedule):
         return schedule
@@ -238,7 +230,7 @@ def in_plain_numbers(schedule: Any, cls: Optional[type] = None) -> Any:
     return (cls or type(schedule)).from_config(settings)
 
 
-def check_follows(tensor: Tensor, own: Iterable[Variable]):
+def check_follows(tensor: Tensor, own: Iterable[tf.Variable]):
     """Raises a ValueError if a hyperparameter is computed from a step that Keras does not count.
 
     Such a step is any integer scalar variable except the Keras optimizer's variables, `own`.
@@ -269,7 +261,7 @@ def _warn_of_a_step(what: str, function: Callable):
         )
 
 
-def _integer_variables(thing: Any, seen: Set[int], depth: int) -> Iterator[Variable]:
+def _integer_variables(thing: Any, seen: Set[int], depth: int) -> Iterator[tf.Variable]:
     """Yields the integer scalar variables that a function or an object refers to."""
     if id(thing) in seen or depth < 0 or len(seen) > 10000:
         return

@@ -9,20 +9,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from types import ModuleType
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    Type,
-    Union,
-    overload,
-)
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Type, Union, overload
 
 import numpy as np
 import tensorflow as tf
@@ -99,8 +86,8 @@ def register_optimizer(
     return cls
 
 
-def _origin(cls: type) -> Tuple[str, str]:
-    return cls.__module__, cls.__qualname__
+def _origin(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _find(name: str) -> Optional[Type[V1Optimizer]]:
@@ -168,7 +155,7 @@ def to_config(
         arguments = dict(cls.get_config(optimizer))
     else:
         omitted = {*overrides, *(attribute.lstrip("_") for attribute in skip)}
-        arguments = dict(_arguments(optimizer, cls, omitted))
+        arguments = _arguments(optimizer, cls, omitted)
     arguments.update({key: value for key, value in overrides.items() if key in parameters_of(cls)})
 
     def plain(value: Any, argument: str) -> Any:
@@ -191,8 +178,7 @@ def from_config(data: Configuration) -> V1Optimizer:
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )
-    # Ignore an argument that this version of the class lacks if its saved value is false: the
-    # option is off.
+    # Ignore an argument that this version of the class lacks if it was off when it was saved.
     parameters = parameters_of(cls)
     arguments = {
         key: _with_optimizers(value)
@@ -217,9 +203,10 @@ def _with_optimizers(value: Any) -> Any:
 
 def _arguments(
     optimizer: V1Optimizer, cls: Type[V1Optimizer], omitted: Collection[str]
-) -> Iterator[Tuple[str, Any]]:
-    """Yields the constructor's arguments, except `omitted`, with the values in the attributes."""
+) -> Dict[str, Any]:
+    """Returns the constructor's arguments, except `omitted`, with the values in the attributes."""
     state = vars(optimizer)
+    arguments = {}
     for name, parameter in parameters_of(cls).items():
         if name in omitted:
             continue
@@ -227,7 +214,7 @@ def _arguments(
             raise ValueError(_CANNOT_READ % (cls.__name__, "*" + name, cls.__name__))
         if name in _NESTED_ARGUMENTS and issubclass(cls, OptimizerWrapper):
             (inner,) = optimizer.wrapped
-            yield name, inner
+            arguments[name] = inner
             continue
         attribute = next((each for each in ("_" + name, name) if each in state), None)
         if attribute is None:
@@ -236,7 +223,8 @@ def _arguments(
         is_default = type(value) is type(parameter.default) and value == parameter.default
         # Omit an option that is off, because other versions of the class may lack it.
         if not is_default or value:
-            yield name, value
+            arguments[name] = value
+    return arguments
 
 
 _CANNOT_READ = (

@@ -18,50 +18,36 @@ from .schedules import KerasPackage, Rate
 
 
 class Options(NamedTuple):
-    """The arguments of a bridged optimizer that Keras' own optimizers do not have.
+    """The arguments of a bridged optimizer that Keras' own optimizers do not have."""
 
-    Attributes:
-      learning_rate: this attribute and those up to `fused` are arguments of `to_keras`.
-      step_dtype: the dtype of a v1 global step, or a list with the dtype of each of several leaves.
-        Only a saved configuration has this and the following attributes.
-      by_updates: whether the schedule was a decay of v1.
-      learning_rates: a list with the schedule of each leaf.
-    """
-
+    # Arguments of `to_keras`.
     learning_rate: Rate = None
     lr_attr: Union[str, bool, None] = None
     global_step_attr: Optional[str] = None
     fused: bool = True
-    step_dtype: Union[str, List[str], None] = None
-    by_updates: Optional[bool] = None
-    learning_rates: Optional[List[KerasSchedule]] = None
+    # Arguments that only a saved configuration has.
+    step_dtype: Union[str, List[str], None] = None  # of the global step; a list: of each leaf
+    by_updates: Optional[bool] = None  # whether the schedule was a decay of v1
+    learning_rates: Optional[List[KerasSchedule]] = None  # the schedule of each leaf
 
 
 class StepInputs(NamedTuple):
-    """The attributes of one v1 optimizer that `to_keras` may set in each training step.
+    """The attributes of one v1 optimizer that `to_keras` may set in each training step."""
 
-    Attributes:
-      rates: the names of the attributes that contain the learning rate.
-      by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
-      schedule: a result of `schedules.for_keras`, which computes the learning rate in each training
-        step. None if `by_keras` is True, or if the attributes in `rates` stay unchanged.
-      step: the name of the attribute that contains the global step, or None.
-      step_dtype: the dtype of the global step.
-      counts: the names of the attributes that contain an integer variable, such as a wrapper's
-        global step. `to_keras` sets these attributes to Keras' `iterations`.
-      decays: (attribute, function) pairs: hyperparameters other than the learning rate that are
-        decays such as `tf.compat.v1.train.polynomial_decay`. See `schedules.decays`.
-      graph_tensors: the names of the attributes, other than `rates` and `step`, that contain a
-        tensor of a TF1 graph. See `schedules.depends_on_graph`.
-    """
-
-    rates: Tuple[str, ...] = ()
-    by_keras: bool = False
+    rates: Tuple[str, ...] = ()  # the names of the attributes that contain the learning rate
+    by_keras: bool = False  # whether `rates` are set to the Keras optimizer's learning rate
+    # A result of `schedules.for_keras`, which computes the learning rate in each training step.
+    # None if `by_keras` is True, or if the attributes in `rates` stay unchanged.
     schedule: Rate = None
-    step: Optional[str] = None
+    step: Optional[str] = None  # the name of the attribute that contains the global step
     step_dtype: tf.DType = tf.int64
+    # The attributes with an integer variable, such as a wrapper's global step. `to_keras` sets
+    # these attributes to Keras' `iterations`.
     counts: Tuple[str, ...] = ()
+    # (attribute, function) pairs for hyperparameters, other than the learning rate, that are decays
+    # such as `tf.compat.v1.train.polynomial_decay`. See `schedules.decays`.
     decays: Tuple[Tuple[str, Callable], ...] = ()
+    # The other attributes with a tensor of a TF1 graph. See `schedules.depends_on_graph`.
     graph_tensors: Tuple[str, ...] = ()
 
     @property
@@ -77,38 +63,26 @@ class StepInputs(NamedTuple):
 
 
 class BridgeSettings(NamedTuple):
-    """The facts about a v1 optimizer that the bridge (the code behind `to_keras`) needs.
+    """The facts about a v1 optimizer that the bridge (the code behind `to_keras`) needs."""
 
-    Attributes:
-      options: the `Options`, without learning rates.
-      inputs: a dict with a `StepInputs` for the v1 optimizer and for each optimizer nested in it.
-        The key is the `id` of the optimizer.
-      rates: the names of the attributes that contain the learning rate. Empty if there is no
-        learning rate, or if there are several leaves, which have separate learning rates.
-      numbers: a dict with the value of each hyperparameter that can be set while training. Numbers
-        are not rounded to float32. The keys are "learning_rate" and argument names of the leaf's
-        constructor. The dict is empty if there are several leaves.
-      counts_updates: whether the learning rate is a decay such as
-        `tf.compat.v1.train.exponential_decay`. A decay needs the number of updates as an integer,
-        but Keras would pass a float, or the number of batches.
-      accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
-      own_names: the names of arguments and hyperparameters of the v1 optimizer and of the
-        optimizers nested in it, without `name` and `global_step`. The names that are also in
-        `numbers` can be set while training.
-      delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
-        bridge has to call that method.
-      step_dtype: the dtype in which v1 checkpoints store the global step.
-    """
-
-    options: Options
-    inputs: Dict[int, StepInputs]
+    options: Options  # without learning rates
+    inputs: Dict[int, StepInputs]  # by the `id` of the v1 optimizer, and of each nested optimizer
+    # The names of the attributes that contain the learning rate. Empty if there is no learning
+    # rate, or if there are several leaves, which have separate learning rates.
     rates: Tuple[str, ...]
+    # The value of each hyperparameter that can be set while training, not rounded to float32. The
+    # keys are "learning_rate" and argument names of the leaf's constructor. Empty if there are
+    # several leaves.
     numbers: Dict[str, Any]
+    # Whether the learning rate is a decay such as `tf.compat.v1.train.exponential_decay`. A decay
+    # needs the number of updates as an integer; Keras would pass a float, or count batches.
     counts_updates: bool
-    accumulates: bool
+    accumulates: bool  # whether the gradients of several batches are summed for one update
+    # The arguments and hyperparameters of the v1 optimizer and of the optimizers nested in it,
+    # without `name` and `global_step`. Names that are in `numbers`, too, can be set while training.
     own_names: FrozenSet[str]
-    delegates_apply_gradients: bool
-    step_dtype: tf.DType
+    delegates_apply_gradients: bool  # whether to call the v1 optimizer's own `apply_gradients`
+    step_dtype: tf.DType  # the dtype in which v1 checkpoints store the global step
 
 
 def study(
@@ -130,7 +104,7 @@ def study(
         for each in wrappers
     }
     rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
-    rates, numbers, given_rate = (), {}, None
+    rates, numbers, given_rate = (), {}, None  # so if there are several leaves
     if len(leaves) == 1:
         leaf_inputs, numbers, given_rate = _study_only_leaf(leaves[0], rate_for_keras, options)
         inputs[id(leaves[0])] = leaf_inputs
@@ -209,10 +183,8 @@ def _study_one_leaf(
     if rates:
         v1_rate = vars(leaf)[rates[0]]
         rate = rate_for_keras(v1_rate if schedule is None else schedule)
-        # In each step, `V1Driver` will set the learning rate attribute to the schedule's result.
-        # This is needed if the v1 optimizer cannot call the schedule. It is also needed for a
-        # learning rate decay of v1, because Keras does not increment the global step that the decay
-        # would read.
+        # In each step, `V1Driver` sets the attribute to the result of a schedule that the v1
+        # optimizer cannot call, or of a decay that would read a step that Keras does not increment.
         if callable(rate) and (rate is not v1_rate or takes_step(rate)):
             leaf_inputs = leaf_inputs._replace(schedule=rate)
     return leaf_inputs

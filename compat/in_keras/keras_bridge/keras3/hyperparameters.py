@@ -22,16 +22,14 @@ from .state import Keras3State, keras
 class Keras3Hyperparameters(dict):
     """A dict from the names of hyperparameters to their variables, without the learning rate.
 
-    It contains the hyperparameters that Keras lacks, and those in SHARED_WITH_KERAS.
-
-    Attributes:
-      are_constants: whether a TF1 graph contains the hyperparameters as constants.
+    It contains the hyperparameters that Keras lacks, and hyperparameters in SHARED_WITH_KERAS.
     """
 
     def __init__(self, optimizer: Keras3State):
         super().__init__()
-        self._optimizer, self._values = optimizer, optimizer._v1.values
-        self.are_constants = False
+        self._optimizer = optimizer
+        self._values = optimizer._v1.values
+        self.are_constants = False  # whether a TF1 graph contains the hyperparameters as constants
         for name in self._values.other_names():
             if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:  # an attribute of Keras
                 del self._values.exact[name]

@@ -16,14 +16,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import (
-    GradAndVar,
-    Gradient,
-    GradsAndVars,
-    KerasVariable,
-    Operation,
-    V1Optimizer,
-)
+from legacy_opt.core.types import GradAndVar, Gradient, GradsAndVars, KerasVariable, V1Optimizer
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.schedules import Rate
@@ -113,7 +106,7 @@ class BridgedOptimizer(Keras3State):
         self,
         grads_and_vars: GradsAndVars,
         decay_var_list: Optional[Collection[KerasVariable]] = None,
-    ) -> Union[KerasVariable, Operation]:
+    ) -> Union[KerasVariable, tf.Operation]:
         """Updates variables, like `apply`.
 
         Args:
@@ -133,7 +126,7 @@ class BridgedOptimizer(Keras3State):
 
     def _apply_in_graph(
         self, grads: Gradients, variables: Optional[List[KerasVariable]]
-    ) -> Operation:
+    ) -> tf.Operation:
         """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
         self._adapter.check_graph_options(self)
         if variables is not None and not self.built:
