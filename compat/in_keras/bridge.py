@@ -81,13 +81,13 @@ def to_keras(
         the result would train differently from `optimizer`, for example because `optimizer` has
         trained already, and its state would be missing. The message says why.
     """
-    is_changed = not fused or not isinstance(global_step, str)
+    has_v1_options = not fused or not isinstance(global_step, str)
     if hasattr(optimizer, "new_keras_optimizer"):  # made by to_v1
         keras_optimizer = optimizer.new_keras_optimizer()
         own_api = adapter_of(keras_optimizer).api
         options = (learning_rate, name, lr_attr, global_step_attr)
-        is_changed |= bool(keras_arguments) or any(option is not None for option in options)
-        if api not in ("auto", own_api) or is_changed:
+        has_options = bool(keras_arguments) or any(option is not None for option in options)
+        if api not in ("auto", own_api) or has_v1_options or has_options:
             raise ValueError(
                 f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer "
                 f"(api={own_api!r}), and to_keras returns this kind of optimizer with the same "
@@ -105,7 +105,7 @@ def to_keras(
     is_class = isinstance(optimizer, type)  # for a class, the v1 bridge raises an error
     if to_keras_3 and not is_class and versions.api_of(optimizer) == "optimizer_v2":
         options = (learning_rate, lr_attr, global_step_attr)
-        if is_changed or any(option is not None for option in options):
+        if has_v1_options or any(option is not None for option in options):
             raise ValueError(
                 f"{name_of_class} is an OptimizerV2, for which to_keras takes only api, "
                 "name and arguments of Keras 3. Set other options on the OptimizerV2."

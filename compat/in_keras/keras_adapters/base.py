@@ -251,6 +251,7 @@ def with_inner(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
 
 
 def unchanged(value: Any) -> Any:
+    """Returns its argument."""
     return value
 
 

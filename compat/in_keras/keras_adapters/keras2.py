@@ -30,7 +30,8 @@ _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_
 class Keras2Adapter(KerasAdapter):
     """The adapter of `OptimizerV2`."""
 
-    api, title = "optimizer_v2", "Keras 2"
+    api = "optimizer_v2"
+    title = "Keras 2"
 
     @property
     def keras(self) -> ModuleType:

@@ -30,7 +30,9 @@ from .base import (
 class Keras3Adapter(KerasAdapter):
     """The adapter of `keras.optimizers.Optimizer`."""
 
-    api, title, name = "keras3", "Keras 3", "keras"
+    api = "keras3"
+    title = "Keras 3"
+    name = "keras"
     is_built_once = True
 
     @property

@@ -130,12 +130,12 @@ class V1Driver:
         if delegates:
             refusals.check_one_replica(self.optimizer)
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        inputs = self._with_step_inputs(_RunningStep(pairs, rate, hyperparameters, update_ops=[]))
+        running = _RunningStep(pairs, rate, hyperparameters, update_ops=[])
         applying = contextlib.ExitStack()
         if hasattr(self.optimizer, "applying") and not delegates:
             # In this scope, `RuleOptimizer._prepare` passes all pairs to `prepare_step`.
             applying = self.optimizer.applying(pairs)
-        with alone(self.optimizer), inputs, applying, only_owned:
+        with alone(self.optimizer), self._with_step_inputs(running), applying, only_owned:
             if not delegates:
                 self.prepare(self.optimizer, self.optimizer)
                 self._step.update_ops.clear()
@@ -271,7 +271,7 @@ class V1Driver:
         finally:
             self._step = None
             for each, earlier in zip(self._nested, before):
-                restore(vars(each), earlier, each._step_inputs.rates)
+                restore(vars(each), earlier, rates=each._step_inputs.rates)
 
     def _rate_attributes(self, inputs: StepInputs) -> Dict[str, Optional[Tensor]]:
         """Returns a dict from the names of learning rate attributes to this step's rate."""
@@ -308,7 +308,7 @@ class V1Driver:
 
     @contextlib.contextmanager
     def with_step_of(self, *optimizers: V1Optimizer):
-        """Sets the global step of optimizers, and what depends on it, within this scope.
+        """Sets the global step, and attributes that depend on it, within this scope.
 
         Updates and the dtypes of slots may depend on the global step.
         """
@@ -349,7 +349,7 @@ class V1Driver:
         if versions.for_a_session():
             step_of_graph = find_global_step()
             step = step if step_of_graph is None else tf.identity(step)
-        elif not hasattr(step, "assign"):
+        elif not hasattr(step, "assign"):  # a tensor, which an optimizer may store
             attributes_before = [dict(vars(each)) for each in self._nested]
         with found_as_global_step(step):
             yield

@@ -26,8 +26,10 @@ class HyperparameterValues:
         optimizer: V1Optimizer,
         leaf: Optional[V1Optimizer],
     ):
-        self._settings, self._owner = settings, owner
-        self._optimizer, self._leaf = optimizer, leaf
+        self._settings = settings
+        self._owner = owner
+        self._optimizer = optimizer
+        self._leaf = leaf
         # By name, the values that were set: schedules, or numbers that are not rounded to float32.
         self.exact = dict(settings.numbers)
         self.counts_updates = settings.counts_updates  # until the user sets another learning rate

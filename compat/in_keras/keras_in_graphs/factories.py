@@ -110,7 +110,8 @@ def _stable_name(optimizer: KerasOptimizer) -> str:
     """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
-    snake = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", cls)).lower()
+    words = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", cls)
+    snake = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()  # as Keras makes its default names
     return cls if re.fullmatch(re.escape(snake) + r"(_\d+)?", name) else name
 
 

@@ -94,7 +94,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         value = arguments["initial_value"]
         value = value() if argument_checks.is_function(value) else value
         if arguments.get("dtype") is not None:
-            value = value if tf.is_tensor(value) else np.asarray(value)  # numbers in full precision
+            if not tf.is_tensor(value):
+                value = np.asarray(value)  # keeps all bits of a number
             value = tf.cast(value, arguments["dtype"])
         value = tf.convert_to_tensor(value)
         name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
@@ -189,8 +190,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             variable.assign(updates)
         with self._named_by_paths(), tf.variable_creator_scope(self._refuse_variable):
             self._inner.apply_gradients(pairs)
-        more = variable.read_value() - updates - 1
-        variable.assign(before + more * tf.cast(batches or 1, more.dtype))
+        correction = variable.read_value() - updates - 1  # 0, or -1 if the update was skipped
+        variable.assign(before + correction * tf.cast(batches or 1, correction.dtype))
 
     def _clip_gradients(self, grads: Gradients) -> Gradients:
         return super()._clip_gradients(grads) if self._clips else grads
@@ -316,6 +317,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
           ValueError: the `get_config` of the OptimizerV2 is not complete.
         """
         inner = self._inner
+        # While `_inner` is None, Keras reads its own options, not the OptimizerV2's.
         with with_attributes(self, {"_learning_rate": tf.constant(0.0), "_inner": None}):
             config = super().get_config()
         del config["learning_rate"]

@@ -115,12 +115,12 @@ def measure(
     results = None
     if not are_separate:
         with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
-            results = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
+            results = _train_kinds(make, carry, rate, kinds=(DENSE, ROWS, REPEATED))
     if results is None:
-        results = _train_kinds(make, carry, rate, (DENSE,))
+        results = _train_kinds(make, carry, rate, kinds=(DENSE,))
         for kind in (ROWS, REPEATED):
             try:
-                results.update(_train_kinds(make, carry, rate, (kind,)))
+                results.update(_train_kinds(make, carry, rate, kinds=(kind,)))
             except Exception as error:  # Keras or a user's function may not take sparse gradients
                 results[kind] = SideBySide(largest=np.inf, distance=0.0, size=0.0, error=error)
     return [results[kind] for kind in KINDS]
@@ -170,7 +170,7 @@ def _compare(
             trainings[0].step(next(steps))
     results = _continue(trainings, steps, carry)
     if DENSE in results:
-        results[RATE] = _continue(trainings, steps, carry, _DROP * rate)[DENSE]
+        results[RATE] = _continue(trainings, steps, carry, rate=_DROP * rate)[DENSE]
     return results
 
 

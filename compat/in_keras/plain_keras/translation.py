@@ -64,7 +64,7 @@ def to_plain_keras(
         plain = translator.plain_like(bridged, translator.adapter.rate(bridged))
         translator.check_powers(bridged)
         carry = translator.carry if variables else None
-        transfer = carry or translator.carry_step
+        transfer = carry or translator.carry_step  # `carry` copies `iterations`, too
         transfer(bridged, plain, variables, variables)
     counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
     return Translation(plain, _report(translator, bridged, plain, variables, carry, counted))
@@ -120,7 +120,7 @@ def from_plain_keras(
         if not variables:
             translator.check_untrained(plain)
         carry = translator.carry if variables else None
-        transfer = carry or translator.carry_step
+        transfer = carry or translator.carry_step  # `carry` copies `iterations`, too
         transfer(plain, bridged, variables, variables)
     counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
     report = _report(translator, bridged, plain, variables, carry, counted, is_reverse=True)

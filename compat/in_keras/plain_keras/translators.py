@@ -209,7 +209,7 @@ class Translator:
     def slots(
         self, plain: KerasOptimizer, bridged: KerasOptimizer, variables: List[KerasVariable]
     ) -> List[Tuple[str, List[Any]]]:
-        """Returns pairs: the v1 name of a slot, and a list of its slots in the plain optimizer.
+        """Returns (v1 name of a slot, a list of the plain optimizer's slots) pairs.
 
         Raises a ValueError if the plain optimizer lacks a slot.
         """

@@ -118,7 +118,9 @@ def is_bridged(optimizer: Any) -> bool:
 def _replace_tensors(replica: V1Optimizer):
     """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
     attributes = {"_" + name for name in inspection.constructor_arguments(type(replica))}
-    for name, value in [item for item in vars(replica).items() if item[0] in attributes]:
+    for name, value in list(vars(replica).items()):
+        if name not in attributes:
+            continue
         if argument_checks.is_function(value) and not takes_step(value):
             value = value()
         if argument_checks.is_tensor_like(value):

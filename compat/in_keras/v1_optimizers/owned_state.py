@@ -196,7 +196,8 @@ def apply_and_count(
     """
     function = supported.own_apply_gradients(original_class(optimizer))
     given = {"global_step": global_step, "name": name}
-    given = contract.accepted(function, **given) if function else given
+    if function is not None:
+        given = contract.accepted(function, **given)
     if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
         return bound.apply_gradients(pairs, **given)
 

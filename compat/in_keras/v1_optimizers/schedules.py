@@ -136,14 +136,18 @@ def _items(value: Any) -> List[Any]:
     """Returns the items of a list, tuple or dict, also of nested ones, or the value itself."""
     if type(value) in (list, tuple):
         return [item for each in value for item in _items(each)]
-    return _items(list(value.values())) if type(value) is dict else [value]
+    if type(value) is dict:
+        return _items(list(value.values()))
+    return [value]
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Applies a function to the items of a list, tuple or dict; returns other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(map(function, value))
-    return {key: function(each) for key, each in value.items()} if type(value) is dict else value
+    if type(value) is dict:
+        return {key: function(each) for key, each in value.items()}
+    return value
 
 
 def depends_on_graph(value: Any) -> bool:

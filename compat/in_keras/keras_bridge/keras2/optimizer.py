@@ -215,7 +215,7 @@ class BridgedOptimizer(Keras2State):
             return
         rate = schedules.for_keras(value, self, self._adapter.keras)
         super().__setattr__(name, rate)
-        self._v1.values.set_rate(value, rate)
+        self._v1.values.set_rate(given=value, rate=rate)
 
     def present_value(self, name: str):
         value = self._serialize_hyperparameter(name)

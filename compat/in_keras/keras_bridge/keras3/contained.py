@@ -27,7 +27,7 @@ class ContainsOptimizer:
     """
 
     contained: Any
-    # What is excluded from weight decay: a pattern of names, and numbers of variables out of "of".
+    # Excluded from weight decay: a pattern of names, and positions in a list of "of" variables.
     _undecayed: Any = {"names": None, "numbers": [], "of": 0}
 
     @property
@@ -137,6 +137,8 @@ class ContainsOptimizer:
 
 
 def _shared(name: str) -> property:
+    """Returns a property that reads and sets the contained optimizer's option, or else Keras'."""
+
     def get(self: ContainsOptimizer) -> Any:
         read = self._reader(name) or vars(self).get
         return read(name)

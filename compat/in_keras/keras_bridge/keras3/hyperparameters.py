@@ -80,13 +80,13 @@ class Keras3Hyperparameters(dict):
             self._assign_rate(rate)
             self._values.exact["learning_rate"] = None  # only the rounded number is known
             return
-        given, rate = rate, schedules.for_keras(rate, optimizer, keras)
-        if isinstance(rate, (numbers.Real, np.generic)):
-            self._assign_rate(rate)
+        rate_in_keras = schedules.for_keras(rate, optimizer, keras)
+        if isinstance(rate_in_keras, (numbers.Real, np.generic)):
+            self._assign_rate(rate_in_keras)
         else:
             property_of_keras = keras.optimizers.Optimizer.learning_rate
-            property_of_keras.fset(optimizer, as_keras_takes_it(rate))
-        self._values.set_rate(given, rate)
+            property_of_keras.fset(optimizer, as_keras_takes_it(rate_in_keras))
+        self._values.set_rate(given=rate, rate=rate_in_keras)
 
     def _assign_rate(self, value: Rate):
         rate = self._optimizer._learning_rate

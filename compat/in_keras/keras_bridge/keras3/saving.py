@@ -19,11 +19,12 @@ from legacy_opt.core.types import KerasOptimizer, KerasVariable
 
 # Key under which the number of trained variables is saved.
 _TRAINED = "trained"
-# Names of the variables that exist before `build`; names of hyperparameters begin with _HYPER.
-_STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
-# A checkpoint that contains one of the following names is not from a bridged Keras 3 optimizer. The
-# names are the step of Keras 2, and the attributes in which Keras 3's own optimizers track their
-# variables.
+# Names of the variables that exist before `build`.
+_STEP = "iteration"
+_RATE = "learning_rate"
+_HYPER = "hyper_"  # begins the names of the other hyperparameters
+# Names in checkpoints of other optimizers: the step of Keras 2, and the attributes in which Keras
+# 3's own optimizers track their variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 # The shape of each variable; for _TRAINED, a number.
@@ -127,8 +128,8 @@ class SavedVariables:
             return
         self._check(
             shapes,
-            "The file",
-            "Nothing was loaded into this optimizer. To load only the model's weights, pass "
+            file="The file",
+            advice="Nothing was loaded into this optimizer. To load only the model's weights, pass "
             "skip_mismatch=True to load_weights, or load before compile.",
         )
         for name, value in saved.items():
