@@ -22,13 +22,13 @@ _TRACED = ("train_function", "test_function", "predict_function")
 def read_rows_only(model: KerasModel) -> List[KerasLayer]:
     """Makes the Embedding layers of a Keras 3 model read only the rows of the batch.
 
-    A training step then takes as long as its batch is large, not its tables, if the optimizer
-    updates only rows, too (such as LazyAdam). Losses, gradients and tables stay equal bit for bit.
-    Negative ids count from the end, as before. Configurations, saved files and clones of the model
-    contain plain Keras layers: call this function again for a loaded or cloned model. If a model
-    also reads a table elsewhere (a tied output layer, a regularizer of a shared table), TensorFlow
-    sums the gradients in another order, so the last bits may differ; such a model reads its whole
-    table anyway.
+    The duration of a training step then depends on the batch, not on the size of the tables, if the
+    optimizer updates only rows, too (such as LazyAdam). Losses, gradients and tables stay equal bit
+    for bit. Negative ids count from the end, as before. Configurations, saved files and clones of
+    the model contain plain Keras layers: call this function again for a loaded or cloned model. If
+    a model also reads a table elsewhere (a tied output layer, a regularizer of a shared table), the
+    whole table is read anyway, and the last bits may differ, because TensorFlow then sums the
+    gradients in another order.
 
     A layer goes on as before while it is quantized, uses LoRA, or is compiled with XLA
     (`jit_compile`), and for ids that are a SparseTensor. Your own functions must be traced

@@ -95,7 +95,8 @@ class FunctionTraining:
     """The training of variables, a dict by name, with a Keras optimizer in a `tf.function`."""
 
     def __init__(self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable]):
-        self.optimizer, self.variables = optimizer, variables
+        self.optimizer = optimizer
+        self.variables = variables
         signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
 
         def train(*tensors: tf.Tensor):
@@ -122,13 +123,14 @@ class SessionTraining:
     """The training of variables in the default graph, with the default Session.
 
     It has the methods of `FunctionTraining`. The optimizer may be a v1 optimizer, too; `arguments`
-    are the keyword arguments of its `apply_gradients`.
+    are the keyword arguments of `optimizer.apply_gradients`.
     """
 
     def __init__(
         self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable], **arguments: Any
     ):
-        self.optimizer, self.variables = optimizer, variables
+        self.optimizer = optimizer
+        self.variables = variables
         self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
         pairs = problem.pairs(self._inputs, variables)
         self._train = optimizer.apply_gradients(pairs, **arguments)

@@ -122,9 +122,9 @@ class V1Driver:
     ):
         """Prepares the optimizer for one training step; resets temporary attributes afterwards.
 
-        If the v1 optimizer overrides `apply_gradients`, its `apply_gradients` prepares the
-        optimizer. In that case, call `V1Driver.apply_gradients` within this scope instead of
-        `update_dense`, `update_sparse` and `finish`. See `_RunningStep` for the arguments.
+        If the v1 optimizer overrides `apply_gradients`, the override prepares the optimizer: call
+        `V1Driver.apply_gradients` within this scope instead of `update_dense`, `update_sparse` and
+        `finish`. See `_RunningStep` for the arguments.
         """
         delegates = self.settings.delegates_apply_gradients
         if delegates:

@@ -41,9 +41,9 @@ def check_one_replica(optimizer: V1Optimizer):
     """Raises a ValueError in a distribution strategy, for an optimizer with own apply_gradients."""
     if tf.distribute.has_strategy():
         is_wrapper = isinstance(optimizer, OptimizerWrapper)
-        what = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
+        reason = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
         raise ValueError(
-            f"{type(optimizer).__name__} {what}, which to_keras supports in one replica only. "
+            f"{type(optimizer).__name__} {reason}, which to_keras supports in one replica only. "
             "Train without a distribution strategy, or override _prepare and _finish."
         )
 

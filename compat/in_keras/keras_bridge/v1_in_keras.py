@@ -1,4 +1,4 @@
-"""V1InKeras: what the optimizers that `to_keras` makes for Keras 2 and Keras 3 have in common."""
+"""V1InKeras: the common base of the optimizers that `to_keras` makes for Keras 2 and Keras 3."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from . import factories
 v1 = tf.compat.v1
 
 # The name of an unnamed variable, such as the product in Nadam. Keras 3 numbers all such variables
-# of a process, but names in checkpoints must not depend on what else the process has made.
+# of a process, but names in checkpoints must not depend on the process's other variables.
 _UNNAMED = re.compile(r"variable(_\d+)?$")
 
 
@@ -189,7 +189,7 @@ def _reading_initial_values(variables: List[Variable]) -> ContextManager:
     """Returns a scope in which reading one of the variables of a graph gives its initial value.
 
     The initial value of a slot may be a variable's value. A Session may run the initializer of the
-    slot before that of the variable, or again after training.
+    slot before the variable's initializer, or again after training.
     """
     scope = contextlib.ExitStack()
     if versions.for_a_session():

@@ -18,7 +18,7 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     """Returns the class name and the configuration of an OptimizerV2.
 
     Raises:
-      ValueError: its `get_config` lacks an argument of the constructor, or its class is not
+      ValueError: `get_config` lacks an argument of the constructor, or the class is not
         registered and has the name of another class.
     """
     cls = type(optimizer)

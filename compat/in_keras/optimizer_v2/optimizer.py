@@ -30,7 +30,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     """A Keras 3 optimizer that updates variables by a copy of an OptimizerV2.
 
     `legacy_opt.compat.to_keras` makes such optimizers. The methods of the OptimizerV2 compute the
-    updates, so variables and slots are equal to those in Keras 2 bit for bit. All variables of the
+    updates, so variables and slots are bit for bit equal to Keras 2's. All variables of the
     OptimizerV2 belong to Keras 3, which saves them. The hyperparameters of the OptimizerV2 can be
     set: ``optimizer.momentum = 0.5``.
 
@@ -230,11 +230,11 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def _is_of_inner(self, name: str) -> bool:
         """Whether an attribute is one of the OptimizerV2, or a public one of the user's class."""
-        inner, base = self._inner, versions.optimizer_v2()
+        inner = self._inner
         if name in inner._hyper or name in vars(inner):
             return True
-        is_public = not name.startswith("_")
-        return is_public and hasattr(type(inner), name) and not hasattr(base, name)
+        is_of_class = hasattr(type(inner), name) and not hasattr(versions.optimizer_v2(), name)
+        return is_of_class and not name.startswith("_")
 
     def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
         if self._inner is None:  # Keras' own constructor, or get_config

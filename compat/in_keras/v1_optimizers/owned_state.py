@@ -98,7 +98,7 @@ class StateInKeras:
         return _component(self._driver.owner.existing_slot(var, self._state_key.slot(name)))
 
     def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
-        # A wrapper calls `own_slot`, too, and then its inner optimizers.
+        # A wrapper's `get_slot` calls `own_slot` first, and then asks the inner optimizers.
         is_wrapper = isinstance(self, OptimizerWrapper)
         return super().get_slot(var, name) if is_wrapper else self.own_slot(var, name)
 
@@ -151,7 +151,7 @@ class NestedStateInKeras(StateInKeras):
     """
 
     def _create_slots(self, var_list: List[Variable]):
-        # TensorFlow calls this method in an init_scope. Set the step to a tensor of its graph.
+        # TensorFlow calls this in an init_scope: set the step to a tensor of the scope's graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 

@@ -81,7 +81,7 @@ def at_step(schedule: Rate, step: GlobalStep) -> Tensor:
 def is_v1_decay(rate: Rate) -> bool:
     """Whether `rate` is the `functools.partial` that v1's decays return in eager execution.
 
-    A partial of another function counts if the name of its integer variable says that it is a step.
+    A partial of any other function counts if its integer variable has the name of a step.
     """
     if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
         return False
@@ -252,12 +252,12 @@ def check_follows(tensor: Tensor, own: Iterable[tf.Variable]):
         )
 
 
-def _warn_of_a_step(what: str, function: Callable):
+def _warn_of_a_step(name: str, function: Callable):
     """Warns if a function may read an integer variable, which may be a global step."""
     variable = next(_integer_variables(function, set(), depth=4), None)
     if variable is not None:
         warn(
-            f"{what} is a function that may read the variable {variable.name}. If that is a global "
+            f"{name} is a function that may read the variable {variable.name}. If that is a global "
             "step, Keras does not increment it, and the function's result stays constant. Pass the "
             "result of tf.compat.v1.train.exponential_decay (or similar) directly, or as learning "
             "rate a Keras schedule: they follow optimizer.iterations.",

@@ -1,4 +1,4 @@
-"""Finds out what a bridge must know about a v1 optimizer; `to_keras` calls `study` once.
+"""Finds the facts about a v1 optimizer that a bridge needs; `to_keras` calls `study` once.
 
 A leaf is an optimizer that updates variables itself; a wrapper contains other optimizers.
 """

@@ -61,7 +61,7 @@ def check_methods(optimizer: V1Optimizer):
 def check_untrained(optimizer: V1Optimizer):
     """Raises a ValueError if an optimizer, or one nested in it, has trained where this code runs.
 
-    The Keras optimizer would start with new state. State in another graph is no error: its values
+    The Keras optimizer would start with new state. State in another graph is no error: the values
     are in a Session, and the optimizer may train other variables here.
     """
     for nested in nested_optimizers(optimizer):
@@ -69,7 +69,7 @@ def check_untrained(optimizer: V1Optimizer):
         slots = {
             name
             for name, of_variables in attributes.get("_slots", {}).items()
-            # The key of a graph's variable is (graph, name); that of an eager variable is a string.
+            # A graph's variable has the key (graph, name), an eager variable a string.
             if any(isinstance(key, str) or _is_here(key[0]) for key in of_variables)
         }
         shared = {name for name, graph in attributes.get("_non_slot_dict", {}) if _is_here(graph)}

@@ -1,4 +1,4 @@
-"""What Keras 3 optimizers that contain another optimizer, of v1 or Keras 2, have in common."""
+"""The common base of Keras 3 optimizers that contain another optimizer, of v1 or of Keras 2."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class ContainsOptimizer:
                 "built. Call optimizer.build(model.trainable_variables) first, or pass var_names."
             )
         if keys is not None:
-            trained = [self._var_key(each) for each in self._trainable_variables]
-            numbers = [number for number, key in enumerate(trained) if key in keys]
+            trained_keys = [self._var_key(each) for each in self._trainable_variables]
+            numbers = [number for number, key in enumerate(trained_keys) if key in keys]
             names = None if pattern is None else pattern.pattern
-            excluded.update(names=names, numbers=numbers, of=len(trained))
+            excluded.update(names=names, numbers=numbers, of=len(trained_keys))
         if excluded["names"] or excluded["numbers"]:
             return dict(config, **{_EXCLUDED: excluded})
         return config
