@@ -166,7 +166,8 @@ class Keras3Adapter(KerasAdapter):
 
 def _reporting_slots(optimizer: KerasOptimizer, making_slot: MakingSlot) -> ContextManager:
     """Returns a scope in which an optimizer creates each slot in a scope from `making_slot`."""
-    add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
+    add_slot = optimizer.add_variable_from_reference
+    add_variable = optimizer.add_variable
 
     def report_and_add_slot(
         reference_variable: KerasVariable, name: Optional[str] = None, *args: Any, **kwargs: Any

@@ -45,7 +45,8 @@ class Translator:
     @property
     def keras_name(self) -> str:
         """The name of the Keras class, with the module from which users import it."""
-        name, module_name = self.counterpart.row.name, self.adapter.name + ".optimizers"
+        name = self.counterpart.row.name
+        module_name = self.adapter.name + ".optimizers"
         if getattr(self.adapter.keras.optimizers, name) is not self.keras_class:
             module_name += ".legacy"
         return f"{module_name}.{name}"
@@ -180,9 +181,12 @@ class Translator:
         self.adapter.build(target, new_variables)
         self.carry_step(source, target)
         to_v1 = graph_names.is_bridged(target)
-        plain, bridged = (source, target) if to_v1 else (target, source)
-        plain_variables = variables if to_v1 else new_variables
-        bridged_variables = new_variables if to_v1 else variables
+        if to_v1:
+            plain, plain_variables = source, variables
+            bridged, bridged_variables = target, new_variables
+        else:
+            bridged, bridged_variables = source, variables
+            plain, plain_variables = target, new_variables
         rate = self.adapter.rate_now(plain)
         for slot, plain_slots in self.slots(plain, bridged, plain_variables):
             formula = self.counterpart.formula(slot)

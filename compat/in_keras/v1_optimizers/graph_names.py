@@ -86,9 +86,11 @@ def _slots(
     """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
     if nested.is_leaf:
-        slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
+        slot_names = optimizer.get_slot_names()
+        slot_of = optimizer.get_slot
     else:  # the methods of a wrapper would add the slots of its inner optimizers
-        slot_names, slot_of = v1.train.Optimizer.get_slot_names(optimizer), optimizer.own_slot
+        slot_names = v1.train.Optimizer.get_slot_names(optimizer)
+        slot_of = optimizer.own_slot
     slots = {
         (name, nested.key.slot(slot_name)): slot_of(variable, slot_name)
         for slot_name in slot_names

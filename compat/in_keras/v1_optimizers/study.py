@@ -26,7 +26,7 @@ class Options(NamedTuple):
     global_step_attr: Optional[str] = None
     fused: bool = True
     # Arguments that only a saved configuration has.
-    step_dtype: Union[str, List[str], None] = None  # of the global step; a list: of each leaf
+    step_dtype: Union[str, List[str], None] = None  # of the global step; a list has one per leaf
     by_updates: Optional[bool] = None  # whether the schedule was a decay of v1
     learning_rates: Optional[List[KerasSchedule]] = None  # the schedule of each leaf
 
@@ -104,7 +104,7 @@ def study(
         for each in wrappers
     }
     rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
-    rates, numbers, given_rate = (), {}, None  # so if there are several leaves
+    rates, numbers, given_rate = (), {}, None  # if there are several leaves
     if len(leaves) == 1:
         leaf_inputs, numbers, given_rate = _study_only_leaf(leaves[0], rate_for_keras, options)
         inputs[id(leaves[0])] = leaf_inputs

@@ -69,7 +69,8 @@ class ContainsOptimizer:
     def _restore_exclusions(self, variables: List[KerasVariable]):
         """Excludes the variables from weight decay that the configuration excludes."""
         if variables and "_exclude_from_weight_decay" not in vars(self):
-            numbers, count = self._undecayed["numbers"], self._undecayed["of"]
+            numbers = self._undecayed["numbers"]
+            count = self._undecayed["of"]
             if numbers and count != len(variables):
                 raise ValueError(
                     f"The configuration is for {count} variables, of which it excludes some from "
