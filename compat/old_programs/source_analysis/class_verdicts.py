@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Set, Tuple
 
 from . import name_verdicts
 from .name_verdicts import CHANGE, KERAS_1, KERAS_LEGACY, MANUAL, STAYS, WRITE_A_RULE, Verdict
-from .scopes import Definition, Meaning, NameResolver, Scope, text_of
+from .scopes import Definition, Meaning, NameResolver, Scope, last_name, text_of
 
 # Methods that update ref variables, and methods that update resource variables.
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
@@ -47,22 +47,17 @@ class Classes:
         return _judge(ancestry)._replace(name=shown_name)
 
     def verdict_on_unrelated_class(self, definition: Definition) -> Optional[Verdict]:
-        """Judges a class by its name if it does not extend an optimizer.
-
-        Returns a `Verdict` or None.
-        """
+        """Judges a class by its name. Returns None if the class extends an optimizer."""
         node = definition.node
         if not isinstance(node, ast.ClassDef) or self._ancestry(definition) is not None:
             return None
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
     def class_of_legacy_opt(self, definition: Definition) -> Optional[str]:
-        """Returns the class of legacy_opt that is the base or the replacement of `definition`.
+        """Returns the name of the legacy_opt class that is the base or replacement of a class.
 
-        Returns:
-          The name of the class. If there is no such class: None, or the name of another optimizer.
-          None for functions, and for classes that override `apply_gradients` of a base class of
-          legacy_opt.
+        Without such a class, returns None or the name of another optimizer. Also returns None for
+        functions, and for classes that override `apply_gradients` of a base class of legacy_opt.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -106,11 +101,8 @@ class Classes:
     def guess(self, base: ast.expr, scope: Scope, is_likely: bool = False) -> Optional[Verdict]:
         """Returns a `Verdict` if a base class that is known only at run time may be an optimizer.
 
-        Args:
-          base: the expression of the base class.
-          scope: the `Scope` of the expression.
-          is_likely: whether the methods or the name of the derived class suggest an optimizer. If
-            false, a name or a string in the expression must suggest an optimizer.
+        Unless the methods or the name of the derived class suggest an optimizer (`is_likely`), a
+        name or a string in the expression `base` must do so.
         """
         if not self._is_known_at_run_time_only(base, scope):
             return None
@@ -120,12 +112,10 @@ class Classes:
     def _ancestry_through(
         self, base: Meaning, expression: ast.expr, methods: Set[str]
     ) -> Optional[_Ancestry]:
-        """Returns the `_Ancestry` of a class, or None if `base` is not an optimizer.
+        """Returns the `_Ancestry` of a class, or None if the base class is not an optimizer.
 
-        Args:
-          base: the meaning of a base class of the class.
-          expression: the expression of `base` in the class statement.
-          methods: the names of the class's methods.
+        `base` is the meaning of `expression` in the class statement; `methods` are the names of the
+        class's methods.
         """
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
@@ -145,7 +135,8 @@ class Classes:
             return False  # it has a known meaning
         if isinstance(expression, ast.Name):
             return scope.find(expression.id) is not None  # an unbound name is a builtin
-        if isinstance(expression, ast.Subscript):  # bases[0] may be an optimizer, not Generic[T]
+        if isinstance(expression, ast.Subscript):
+            # In bases[0], `bases` has no known meaning: maybe optimizers. In Generic[T], it has one.
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
         return isinstance(expression, (ast.Attribute, ast.Call))
@@ -180,8 +171,8 @@ def _method_names(node: ast.AST) -> Set[str]:
 def _words(expression: ast.expr) -> Iterator[str]:
     """Yields the names and strings in an expression."""
     for node in ast.walk(expression):
-        word = getattr(node, "attr", getattr(node, "id", text_of(node)))
-        if isinstance(word, str):
+        word = last_name(node) or text_of(node)
+        if word:
             yield word
 
 
@@ -195,9 +186,9 @@ def _judge(ancestry: _Ancestry) -> Verdict:
         return _judge_keras(ancestry)
     if not root.name.startswith(("tf.train.", "tf.contrib.opt.")):
         return root
-    extends_base = root.name == "tf.train.Optimizer"
+    extends_tf_optimizer = root.name == "tf.train.Optimizer"
     if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
-        problem = "defines no update" if extends_base else "inherits its base's update"
+        problem = "defines no update" if extends_tf_optimizer else "inherits its base's update"
         text = (
             f"It {problem} for resource variables (_resource_apply_dense), TensorFlow 2's default. "
             "In a graph with ref variables it runs unchanged (`legacy-opt run`, or "
@@ -206,7 +197,7 @@ def _judge(ancestry: _Ancestry) -> Verdict:
         return Verdict(MANUAL, root.name, None, text)
     overrides_apply = "apply_gradients" in methods
     has_updates = overrides_apply or methods & (_REF | _RESOURCE)
-    if extends_base and not has_updates:
+    if extends_tf_optimizer and not has_updates:
         text = (
             "It defines neither apply_gradients nor _resource_apply_dense: find out where these "
             "methods are defined."
@@ -215,7 +206,7 @@ def _judge(ancestry: _Ancestry) -> Verdict:
     status = STAYS if root.status == STAYS else CHANGE
     advice = "Keep it, if it calls only public functions of TensorFlow."
     has_sparse_updates = overrides_apply or "_resource_apply_sparse" in methods
-    if extends_base and not has_sparse_updates:
+    if extends_tf_optimizer and not has_sparse_updates:
         advice += " It lacks sparse resource updates (_resource_apply_sparse)."
     return Verdict(status, root.name, root.instead, advice)
 
@@ -228,6 +219,6 @@ def _judge_keras(ancestry: _Ancestry) -> Verdict:
     last = ancestry.root.name.rpartition(".")[2]
     legacy_name = last if last in KERAS_LEGACY.split() else "Optimizer"
     text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
-    if ".python." not in ancestry.base:
+    if ".python." not in ancestry.base:  # tf-keras does not have tensorflow.python.keras
         text += " With Keras 2 (tf-keras), `legacy-opt run` runs it unchanged."
     return Verdict(MANUAL, ancestry.root.name, f"tf.keras.optimizers.legacy.{legacy_name}", text)

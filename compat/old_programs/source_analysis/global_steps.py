@@ -9,9 +9,9 @@ ignores its argument `global_step`. The scripts increment the global step after 
 
 The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
 
-Nothing orders the last line after the operations that compute a learning rate from the global step,
-so it may run first. `races` finds such lines. It also finds them in methods `apply_gradients`:
-AdaBound's computes bias corrections from the step, and returns
+Nothing orders the `assign` after the operations that compute a learning rate from the global step,
+so the increment may run first. `races` finds such increments. It also finds them in methods
+`apply_gradients`: the method of AdaBound computes bias corrections from the step, and returns
 `tf.group(*updates, step.assign_add(1))`.
 """
 
@@ -161,11 +161,11 @@ class _Steps:
     def _incremented(self, call: ast.Call) -> Iterator[ast.expr]:
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
         meanings = self._names.resolve(call.func, self._scope)
-        in_tensorflow = [each.rpartition(".")[2] for each in meanings if is_tensorflow(each)]
-        name = in_tensorflow[0] if in_tensorflow else last_name(call.func)
+        functions = [each.rpartition(".")[2] for each in meanings if is_tensorflow(each)]
+        name = functions[0] if functions else last_name(call.func)
         if name not in ("assign", "assign_add"):
             return
-        if any(map(is_tensorflow, meanings)):  # tf.assign(step, value)
+        if functions:  # tf.assign(step, value)
             step, value = argument(call, 0, "ref"), argument(call, 1, "value")
         else:  # step.assign(value)
             step, value = getattr(call.func, "value", None), argument(call, 0, "value")
@@ -188,7 +188,7 @@ class _Steps:
                 terms = node.args
             if any(self.are_the_same(step, term) for term in terms):
                 return True
-            for each in self._scope.values(node):  # expressions that are assigned to a name
+            for each in self._scope.values(node):  # the expressions assigned to a name
                 if self._adds_to(step, each.expression, visited):
                     return True
         return False
@@ -203,7 +203,7 @@ class _Steps:
         if node in visited:
             return set()
         visited.add(node)
-        # A loop variable is not the same variable as the assigned expression, its sequence.
+        # A loop variable is not the same variable as the sequence, to which `Assigned` refers.
         assigned = [each for each in scope.values(node) if not each.is_element]
         inner = [(each.expression, each.scope) for each in assigned]
         inner += [(each, scope) for each in alternatives(node)]

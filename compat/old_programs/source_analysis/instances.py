@@ -15,9 +15,8 @@ _NONE = ast.dump(ast.parse("None", mode="eval").body)
 class Instances:
     """Finds instances of some classes of legacy_opt, and of the old classes that these replace.
 
-    Args:
-      wanted: the full names of the classes of legacy_opt. A function that returns classes, such as
-        `legacy_opt.extend_with_decoupled_weight_decay`, stands for these classes.
+    `wanted` are the full names of the classes of legacy_opt. A function that returns classes, such
+    as `legacy_opt.extend_with_decoupled_weight_decay`, stands for the returned classes.
     """
 
     def __init__(self, names: NameResolver, classes: Classes, wanted: Sequence[str]) -> None:
@@ -51,7 +50,7 @@ class Instances:
     def _class_of(self, callee: Meaning) -> Optional[str]:
         """Returns the class of legacy_opt that is a callee, its base class or its replacement.
 
-        If there is no such class: None, or a name that is not in `wanted`.
+        Without such a class, returns None or a name that is not in `wanted`.
         """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)

@@ -113,13 +113,9 @@ _REMOVED = ("get_optimizer_instance", "get_optimizer_instance_v2")
 
 @functools.lru_cache(maxsize=None)
 def verdict(name: str) -> Optional[Verdict]:
-    """Judges one name.
+    """Judges a full dotted name, which begins with the imported package.
 
-    Args:
-      name: the full dotted name, beginning with the imported package.
-
-    Returns:
-      A `Verdict`, or None if the name is neither an optimizer nor a helper for optimizers.
+    Returns None if the name is neither an optimizer nor a helper for optimizers.
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
@@ -147,8 +143,10 @@ def _keras_verdict(name: str, match: Match[str]) -> Verdict:
         advice = "It wraps a TensorFlow 1 optimizer for Keras."
         return Verdict(CHANGE, public, "legacy_opt.compat.to_keras", advice)
     is_of_keras_1 = re.search(r"\.contrib\.|optimizer_v1|\.python\.keras\.optimizers\.", name)
-    has_newer = not (is_of_keras_1 or match.group("legacy"))
-    if last not in f"{KERAS_LEGACY} {_NEWER_KERAS if has_newer else ''}".split():
+    known = KERAS_LEGACY.split()
+    if not (is_of_keras_1 or match.group("legacy")):
+        known += _NEWER_KERAS.split()
+    if last not in known:
         return Verdict(MANUAL, public, None, "Keras has no such optimizer.")
     if is_of_keras_1:
         if last == "Optimizer":
@@ -201,7 +199,8 @@ def _last_two_parts(public: str) -> str:
     This finds copies of a file in other packages, such as copies of BERT's `optimization.py`.
     """
     last_two = ".".join(public.split(".")[-2:])
-    return last_two if last_two in old_names.FATES and not public.startswith("tf.") else public
+    is_copy = last_two in old_names.FATES and not public.startswith("tf.")
+    return last_two if is_copy else public
 
 
 def _concerns_optimizers(public: str) -> bool:
@@ -211,10 +210,7 @@ def _concerns_optimizers(public: str) -> bool:
 
 
 def verdict_on_removed(name: str) -> Verdict:
-    """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
-
-    A module whose names have replacements is not MANUAL: each use of these names has a verdict.
-    """
+    """Judges a name for which `old_names.is_removed` is true."""
     public = old_names.public_name(name)
     entry = old_names.find(name)
     if entry and entry.name in old_names.NEED_PACKAGES:
@@ -235,7 +231,7 @@ def _verdict_on_package(public: str, entry: old_names.Found) -> Verdict:
 
 
 def _unknown_verdict(public: str, entry: Optional[old_names.Found]) -> Optional[Verdict]:
-    """Judges a name that is not in the table; returns a `Verdict` or None."""
+    """Judges a name that is not in the table."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
@@ -279,15 +275,10 @@ def replacement_of_class(name: str) -> Optional[str]:
 
 
 def verdict_on_unrelated_class(name: str, modules: Iterable[str]) -> Optional[Verdict]:
-    """Judges the name of a class that does not extend an optimizer.
+    """Judges a class that does not extend an optimizer, by the table row with its name, if any.
 
-    Args:
-      name: the class's name.
-      modules: the full names under which the class's module may be imported.
-
-    Returns:
-      A `Verdict` from the table row with this class name, or None. If the row is for another
-      package, the verdict is a guess.
+    `modules` are the full names under which the class's module may be imported. If the row is for
+    another package, the verdict is a guess.
     """
     for old, fate in old_names.FATES.items():
         home, _, last = old.rpartition(".")
@@ -304,14 +295,9 @@ def verdict_on_unrelated_class(name: str, modules: Iterable[str]) -> Optional[Ve
 
 
 def verdict_on_key(key: str, callee: Optional[str]) -> Optional[Verdict]:
-    """Judges a string that may name an optimizer.
+    """Judges a string. Returns None if the string does not name an optimizer.
 
-    Args:
-      key: the string.
-      callee: the full name of the function that is called with the string, or None.
-
-    Returns:
-      A `Verdict`, or None if the string does not name an optimizer.
+    `callee` is the full name of the function that is called with the string, or None.
     """
     callee = callee or ""
     name = repr(key)

@@ -54,7 +54,7 @@ class Assigned(NamedTuple):
 Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
 Bound = Union[str, Definition, Assigned]  # what a statement binds to a name
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
-_UNKNOWN = ast.Pass()  # the expression of a value that is known only at run time
+_Unknown = ast.Pass  # the expression of a value that is known only at run time
 
 
 class Scope:
@@ -97,11 +97,9 @@ class Scope:
         return scope
 
     def key_of(self, node: ast.AST) -> Tuple[Optional[Scope], str]:
-        """Identifies the variable to which a name or an attribute of `self` refers.
+        """Returns the scope that binds a name or an attribute of `self`, and the name in it.
 
-        Returns:
-          The scope that binds the variable, and the variable's name in that scope; (None, "") for
-          other expressions, and for names that this file does not bind.
+        Returns (None, "") for other expressions, and for names that this file does not bind.
         """
         home, name = None, ""
         if isinstance(node, ast.Name):
@@ -122,9 +120,7 @@ class Scope:
 class Module:
     """The scopes and the star imports of a file.
 
-    Args:
-      source: the `Source` of the file.
-      names: the full names under which other files may import the file, the likeliest name first.
+    `names` are the full names under which other files may import the file, likeliest first.
     """
 
     def __init__(self, source: Source, names: List[str]) -> None:
@@ -149,7 +145,9 @@ class Module:
         if self.is_package:
             parts.append("__init__")  # one dot means the package itself
         parts = parts[: len(parts) - statement.level]
-        return ".".join(parts + ([statement.module] if statement.module else []))
+        if statement.module:
+            parts.append(statement.module)
+        return ".".join(parts)
 
 
 class _Binder(ast.NodeVisitor):
@@ -160,6 +158,7 @@ class _Binder(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
+            # `import a.b` binds `a`, but `import a.b as c` binds `c` to the module `a.b`.
             name = alias.name if alias.asname else alias.name.partition(".")[0]
             self.scope.bind(alias.asname or name, name)
 
@@ -183,12 +182,12 @@ class _Binder(ast.NodeVisitor):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
-            self.scope.bind(node.name, Assigned(_UNKNOWN, self.scope, is_element=False))
+            self.scope.bind(node.name, Assigned(_Unknown(), self.scope, is_element=False))
         self.generic_visit(node)
 
     def visit_withitem(self, node: ast.withitem) -> None:
         if node.optional_vars is not None:
-            self._assign(node.optional_vars, _UNKNOWN)
+            self._assign(node.optional_vars, _Unknown())
         self.generic_visit(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
@@ -235,7 +234,7 @@ class _Binder(ast.NodeVisitor):
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = getattr(value, "elts", ())
             if is_element or len(values) != len(target.elts):
-                values = [_UNKNOWN] * len(target.elts)
+                values = [_Unknown() for _ in target.elts]
             for each, value_of_each in zip(target.elts, values):
                 self._assign(each, value_of_each)
         elif _is_of_self(target) and self.scope.enclosing_class() is not None:
@@ -302,16 +301,7 @@ class NameResolver:
                 self._modules.setdefault(name, []).append(module)
 
     def resolve(self, node: Optional[ast.AST], scope: Scope) -> List[Meaning]:
-        """Returns the possible meanings of an expression.
-
-        Args:
-          node: the expression.
-          scope: the `Scope` of the expression.
-
-        Returns:
-          A list without repetitions: `Definition`, `Text`, and the full dotted names of objects
-          that the audited modules do not define.
-        """
+        """Returns the possible meanings of an expression in a scope, without repetitions."""
         return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
     def _cached(
@@ -372,7 +362,7 @@ class NameResolver:
         )
 
     def returned(self, definition: Definition) -> List[ast.expr]:
-        """Returns the list of expressions that a function returns; an empty list for a class."""
+        """Returns the expressions that a function returns; an empty list for a class."""
         if isinstance(definition.node, ast.ClassDef):
             return []
         if definition.node not in self._returns:
@@ -383,11 +373,7 @@ class NameResolver:
     def contents(self, node: ast.AST, scope: Scope, key: Optional[str] = None) -> List[Meaning]:
         """Returns the meanings of the elements of a dict, list or tuple.
 
-        Args:
-          node: the expression of the dict, list or tuple.
-          scope: the `Scope` of the expression.
-          key: a string or None. If a dict has this key, only the meanings of the key's value are
-            returned.
+        If a dict has the string `key`, only the value of this key counts.
         """
         return self._cached(("in", node, scope, key), self._contents, node, scope, key)
 
@@ -395,7 +381,7 @@ class NameResolver:
         kind = type(node).__name__
         if kind == "Dict":
             pairs = zip(node.keys, node.values)
-            values = [v for k, v in pairs if k is not None and text_of(k) == key]
+            values = [value for key_node, value in pairs if text_of(key_node) == key]
             has_key = key and values
             return self._resolve_all(values if has_key else node.values, scope)
         if kind in ("List", "Tuple", "Set"):
@@ -435,16 +421,9 @@ class NameResolver:
         return _unique(each for full in names for each in self.follow(full, scope.module))
 
     def follow(self, name: str, module: Module) -> List[Meaning]:
-        """Returns the possible meanings of a full name in the module that defines or imports it.
+        """Returns the possible meanings of a full name that `module` uses, without repetitions.
 
-        Args:
-          name: the full name, with dots.
-          module: the `Module` that uses the name. If several modules have the same name, the module
-            in the nearest folder is searched.
-
-        Returns:
-          A list like the result of `resolve`. If no audited module defines or imports the name, the
-          list contains the name itself.
+        If no audited module defines or imports the name, the name itself is one of its meanings.
         """
         owner, _, last = name.rpartition(".")
         home = self._module(owner, module)
@@ -473,10 +452,9 @@ class NameResolver:
         return isinstance(meaning, str) and meaning.rpartition(".")[0] not in self._modules
 
     def _module(self, name: str, user: Module) -> Optional[Module]:
-        """Returns a module with this name, other than the module `user`, or None.
+        """Returns a module with this name, other than `user`, or None if there is none.
 
-        If several modules have the name, returns the module whose path has the longest common
-        beginning with the path of `user`.
+        Of several, returns the one whose path has the longest common beginning with that of `user`.
         """
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         user_path = user.source.path
