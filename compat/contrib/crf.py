@@ -73,7 +73,7 @@ def crf_multitag_sequence_score(
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
     """Returns the sum of the unary potentials of each sequence of tags, of shape [batch]."""
     tags = tf.convert_to_tensor(tag_indices)
-    # The row of each tag, if `inputs` is a table of shape [batch * time, tags].
+    # The row number of each tag in a table of the `inputs`, of shape [batch * time, tags].
     rows = tf.reshape(tf.range(tf.size(tags)), tf.shape(tags))
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
     return _masked_sum(_elements(inputs, tf.cast(rows, tags.dtype), tags), mask)
@@ -113,7 +113,7 @@ def crf_decode(
     """
     potentials = tf.convert_to_tensor(potentials)
     first = potentials[:, 0]
-    same_tag = tf.range(tf.shape(first)[1])
+    same_tag = tf.range(tf.shape(first)[1])  # the pointers of steps without a transition
 
     def forward(
         state: Tuple[tf.Tensor, ...], step_inputs: Tuple[tf.Tensor, tf.Tensor]
@@ -127,7 +127,7 @@ def crf_decode(
             tf.ensure_shape(_where(is_transition, pointers, same_tag), first.shape),
         )
 
-    start = first, tf.zeros_like(first, tf.int32)
+    start = first, tf.zeros_like(first, tf.int32)  # `forward` does not read the zeros
     scores, pointers = tf.scan(forward, _by_step(potentials, sequence_length), start)
     last = tf.cast(tf.argmax(scores[-1], 1), tf.int32)
 
@@ -161,7 +161,10 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
 
 
 def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
+    """Returns the inputs of each step, and whether a transition leads to the step.
+
+    The shapes are [time, batch, tags] and [time, batch, 1].
+    """
     steps = tf.shape(inputs)[1]
     # Loops need the static size of the batch, which the lengths may lack.
     lengths = tf.ensure_shape(tf.convert_to_tensor(lengths), inputs.shape[:1])
@@ -170,7 +173,7 @@ def _by_step(inputs: tf.Tensor, lengths: Any) -> Tuple[tf.Tensor, tf.Tensor]:
 
 
 def _elements(table: Any, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Returns table[row, column] for tensors of indices; its rows are all axes but the last."""
+    """Returns table[row, column]. Rows are numbered through all axes of the table but the last."""
     # On TensorFlow 1.15, tf.gather with batch_dims fails, or has no gradient.
     table = tf.convert_to_tensor(table)
     width = tf.cast(tf.shape(table)[-1], rows.dtype)

@@ -40,9 +40,9 @@ class MirroredStrategy(_Strategy):
             devices = [f"/device:GPU:{index}" for index in gpus] or ["/device:CPU:0"]
         super().__init__(devices, cross_device_ops or cross_tower_ops)
         # False lets Keras' `fit` read a batch for each replica.
-        names = {"_global_batch_size": property(lambda extended: False)}
-        extended = type(self.extended)
-        self.extended.__class__ = type(extended.__name__, (extended,), names)
+        is_global = property(lambda extended: False)
+        cls = type(self.extended)
+        self.extended.__class__ = type(cls.__name__, (cls,), {"_global_batch_size": is_global})
 
     def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
         """Returns an iterator that reads one batch for each replica in each step."""

@@ -60,7 +60,7 @@ def py_func(
 
 
 def _shapes(types: Any, shapes: Any) -> Iterator[tf.TensorShape]:
-    """Yields the shape of each dtype; a shape may be a list, too."""
+    """Yields the shape of each dtype. `tf.nest` cannot flatten shapes that are lists."""
     if isinstance(types, dict):
         for key in sorted(types):
             yield from _shapes(types[key], shapes[key])

@@ -44,10 +44,12 @@ def embed_sequence(
             f"Got vocab_size={vocab_size} and embed_dim={embed_dim}"
         )
     with v1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        has_shape = embed_dim is not None and not (reuse and vocab_size is None)
+        shape = None  # if it is not known, the existing variable has it
+        if embed_dim is not None and (vocab_size is not None or not reuse):
+            shape = [vocab_size, embed_dim]
         embeddings = v1.get_variable(
             "embeddings",
-            shape=[vocab_size, embed_dim] if has_shape else None,
+            shape=shape,
             dtype=tf.float32,  # also in a scope with another dtype
             initializer=initializer,
             regularizer=regularizer,

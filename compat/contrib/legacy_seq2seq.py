@@ -79,7 +79,7 @@ def sequence_loss(
 ) -> tf.Tensor:
     """Returns the weighted cross-entropy of all sequences together, or of the mean sequence.
 
-    The other arguments are those of `sequence_loss_by_example`.
+    Arguments other than `average_across_batch` are those of `sequence_loss_by_example`.
     """
     with v1.name_scope(name, "sequence_loss", [*logits, *targets, *weights]):
         losses = sequence_loss_by_example(
@@ -106,17 +106,18 @@ def model_with_buckets(
 
     The last pair is the longest. `seq2seq(encoder_inputs, decoder_inputs)` is the model.
     """
-    first, last = buckets[-1]
-    if len(encoder_inputs) < first or min(len(targets), len(weights)) < last:
+    steps, decoder_steps = buckets[-1]
+    if len(encoder_inputs) < steps or min(len(targets), len(weights)) < decoder_steps:
         raise ValueError(f"A list is shorter than the last bucket {buckets[-1]}.")
     loss = sequence_loss_by_example if per_example_loss else sequence_loss
     outputs, losses = [], []
     with v1.name_scope(name, "model_with_buckets"):
-        for number, (first, last) in enumerate(buckets):
+        for number, (steps, decoder_steps) in enumerate(buckets):
             reuse = True if number else None  # the buckets share variables
             with v1.variable_scope(v1.get_variable_scope(), reuse=reuse):
-                outputs.append(seq2seq(encoder_inputs[:first], decoder_inputs[:last])[0])
-                lists = outputs[-1], targets[:last], weights[:last]
+                results = seq2seq(encoder_inputs[:steps], decoder_inputs[:decoder_steps])
+                outputs.append(results[0])
+                lists = results[0], targets[:decoder_steps], weights[:decoder_steps]
                 losses.append(loss(*lists, softmax_loss_function=softmax_loss_function))
     return outputs, losses
 
@@ -150,10 +151,10 @@ def rnn_decoder(
 def _steps(
     decoder_inputs: Iterable[tf.Tensor], outputs: List[tf.Tensor], loop_function: Optional[Callable]
 ) -> Iterator[tf.Tensor]:
-    """Yields the input of each step. All steps share the variables of the first step."""
+    """Yields the input of each step. The caller appends the output of the step to `outputs`."""
     for step, inputs in enumerate(decoder_inputs):
         if step:
-            v1.get_variable_scope().reuse_variables()
+            v1.get_variable_scope().reuse_variables()  # of the first step
             if loop_function is not None:
                 with v1.variable_scope("loop_function", reuse=True):
                     inputs = loop_function(outputs[-1], step)
@@ -198,7 +199,7 @@ def attention_decoder(
 def _attention(states: Any, num_heads: int, dtype: tf.DType) -> Callable[[Any], List[tf.Tensor]]:
     """Returns a function of a cell's state, which returns weighted means of `states`."""
     size = states.shape.as_list()[2]
-    states = states[:, :, None]
+    states = states[:, :, None]  # conv2d needs the shape [batch, time, 1, size]
     heads = []
     for head in range(num_heads):
         kernel = v1.get_variable(f"AttnW_{head}", [1, 1, size, size], dtype)
@@ -263,7 +264,12 @@ def embedding_attention_decoder(
             decoder_inputs, shape, output_projection, update_embedding_for_previous
         )
         return attention_decoder(
-            *(inputs, initial_state, attention_states, cell, output_size, num_heads),
+            inputs,
+            initial_state,
+            attention_states,
+            cell,
+            output_size=output_size,
+            num_heads=num_heads,
             loop_function=best if feed_previous else None,
             initial_state_attention=initial_state_attention,
         )
@@ -300,8 +306,16 @@ def embedding_rnn_seq2seq(
         _, start = _encoded(encoder_inputs, cell, num_encoder_symbols, embedding_size, scope)
         if output_projection is None:
             cell = rnn.OutputProjectionWrapper(cell, num_decoder_symbols)
-        fixed = decoder_inputs, start, cell, num_decoder_symbols, embedding_size, output_projection
-        return _decoded(functools.partial(embedding_rnn_decoder, *fixed), feed_previous, cell)
+        decode = functools.partial(
+            embedding_rnn_decoder,
+            decoder_inputs,
+            start,
+            cell,
+            num_decoder_symbols,
+            embedding_size,
+            output_projection=output_projection,
+        )
+        return _decoded(decode, feed_previous, cell)
 
 
 def embedding_attention_seq2seq(
@@ -325,12 +339,19 @@ def embedding_attention_seq2seq(
         if output_projection is None:
             output_size = num_decoder_symbols
             cell = rnn.OutputProjectionWrapper(cell, output_size)
-        fixed = (
-            *(decoder_inputs, start, tf.stack(encoded, 1), cell, num_decoder_symbols),
-            *(embedding_size, num_heads, output_size, output_projection),
+        decode = functools.partial(
+            embedding_attention_decoder,
+            decoder_inputs,
+            start,
+            tf.stack(encoded, 1),
+            cell,
+            num_decoder_symbols,
+            embedding_size,
+            num_heads=num_heads,
+            output_size=output_size,
+            output_projection=output_projection,
+            initial_state_attention=initial_state_attention,
         )
-        attention = {"initial_state_attention": initial_state_attention}
-        decode = functools.partial(embedding_attention_decoder, *fixed, **attention)
         return _decoded(decode, feed_previous, cell)
 
 
@@ -343,13 +364,14 @@ def _encoded(
 
 
 def _decoded(decode: Callable, feed_previous: Any, cell: Any) -> Tuple[List[tf.Tensor], Any]:
-    """Returns `decode(feed_previous)`. If this is a tensor, both branches share variables."""
+    """Calls `decode`: in both branches of a condition if `feed_previous` is a tensor."""
     if isinstance(feed_previous, bool):
-        return decode(feed_previous)
+        return decode(feed_previous=feed_previous)
 
     def branch(feed: bool) -> List[tf.Tensor]:
+        # The branch with True creates the variables, the other branch uses them, too.
         with v1.variable_scope(v1.get_variable_scope(), reuse=None if feed else True):
-            outputs, state = decode(feed, False)  # False: no update_embedding_for_previous
+            outputs, state = decode(feed_previous=feed, update_embedding_for_previous=False)
         return [*outputs, *tf.nest.flatten(state)]
 
     values = v1.cond(feed_previous, lambda: branch(True), lambda: branch(False))

@@ -45,7 +45,7 @@ def accuracy(
 
 
 def _share(counted: str, others: str, default_name: str, description: str) -> Any:
-    """Returns a function for counted / (counted + others), which are names of metrics."""
+    """Returns the metric counted / (counted + others), from two functions of `v1.metrics`."""
 
     def metric(
         predictions: Any,
@@ -67,17 +67,24 @@ def _share(counted: str, others: str, default_name: str, description: str) -> An
         v1.add_to_collections(updates_collections or (), update)
         return value, update
 
-    metric.__name__, metric.__doc__ = f"streaming_{default_name}", description
+    metric.__name__ = f"streaming_{default_name}"
+    metric.__doc__ = description
     return metric
 
 
 streaming_false_positive_rate = _share(
-    *("false_positives", "true_negatives", "false_positive_rate"),
-    "Returns the share of false labels that are predicted to be true. All are cast to booleans.",
+    "false_positives",
+    "true_negatives",
+    default_name="false_positive_rate",
+    description="Returns the share of false labels that are predicted to be true. "
+    "Labels and predictions are cast to booleans.",
 )
 streaming_false_negative_rate = _share(
-    *("false_negatives", "true_positives", "false_negative_rate"),
-    "Returns the share of true labels that are predicted to be false. All are cast to booleans.",
+    "false_negatives",
+    "true_positives",
+    default_name="false_negative_rate",
+    description="Returns the share of true labels that are predicted to be false. "
+    "Labels and predictions are cast to booleans.",
 )
 
 

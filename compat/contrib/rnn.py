@@ -86,7 +86,13 @@ def stack_bidirectional_dynamic_rnn(
         for number, (cell_fw, cell_bw, state_fw, state_bw) in enumerate(layers):
             with v1.variable_scope(f"cell_{number}"):
                 both, states = v1.nn.bidirectional_dynamic_rnn(
-                    *(cell_fw, cell_bw, outputs, sequence_length, state_fw, state_bw, dtype),
+                    cell_fw,
+                    cell_bw,
+                    outputs,
+                    sequence_length=sequence_length,
+                    initial_state_fw=state_fw,
+                    initial_state_bw=state_bw,
+                    dtype=dtype,
                     parallel_iterations=parallel_iterations,
                     swap_memory=swap_memory,
                     time_major=time_major,

@@ -139,16 +139,17 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
         j, f, o = [self._norm(value, scope) for value, scope in gates]
         peepholes = self._peepholes(c.dtype)
         f = f + self._forget_bias
-        forget = tf.sigmoid(f + peepholes[0] * c if peepholes else f)
+        forget = tf.sigmoid((f + peepholes[0] * c) if peepholes else f)
         c = forget * c + (1 - forget) * self._activation(j)
         c = self._norm(c, "state")
-        m = tf.sigmoid(o + peepholes[1] * c if peepholes else o) * self._activation(c)
+        m = tf.sigmoid((o + peepholes[1] * c) if peepholes else o) * self._activation(c)
         if self._num_proj is not None:
             shape = [self._num_units, self._num_proj]
             m = tf.matmul(m, _sharded("W_P", shape, m, self._proj_shards))
             if self._proj_clip is not None:
                 m = tf.clip_by_value(m, -self._proj_clip, self._proj_clip)
-        return m, (LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1))
+        state = LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
+        return m, state
 
     def _gates(self, inputs: tf.Tensor, m: tf.Tensor) -> List[tf.Tensor]:
         shape = [last_size(inputs.shape) + self.output_size, 3 * self._num_units]
@@ -231,10 +232,11 @@ def _sharded(name: str, shape: Sequence[int], like: tf.Tensor, shards: int) -> t
     """Returns a matrix whose rows are stored in `shards` variables of about the same size."""
     if shards > shape[0]:
         raise ValueError(f"Too many shards: shape={shape}, num_shards={shards}")
-    rows, more = divmod(shape[0], shards)
+    rows, larger = divmod(shape[0], shards)
+    sizes = [rows + 1] * larger + [rows] * (shards - larger)
     parts = [
-        v1.get_variable(f"{name}_{number}", [rows + (number < more), shape[1]], like.dtype)
-        for number in range(shards)
+        v1.get_variable(f"{name}_{number}", [size, shape[1]], like.dtype)
+        for number, size in enumerate(sizes)
     ]
     if shards == 1:
         return parts[0]

@@ -67,7 +67,7 @@ class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
         return h, LSTMStateTuple(c, h)
 
     def _step(self, *tensors: tf.Tensor) -> Any:
-        """Returns the state, and the gradient of the operation, which TensorFlow 2 lacks."""
+        """Returns the next state, and its gradient function, because TensorFlow 2 has none."""
         inputs = dict(zip(["x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"], tensors))
         i, cs, f, o, ci, co, h = tf.raw_ops.LSTMBlockCell(**inputs, **self._attributes)
 

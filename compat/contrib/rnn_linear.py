@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 class Linear:
     """The product of concatenated tensors and the variable `kernel`, plus the variable `bias`.
 
-    `args` are one or several tensors of shape [batch, size]. By default, the first bias is zero.
+    `args` are one or several tensors of shape [batch, size]. By default, `bias` begins with zeros.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Linear:
         self._kernel = v1.get_variable("kernel", [rows, output_size], dtype, kernel_initializer)
         self._bias = None
         if build_bias:
-            # The bias is not divided by the partitioner of the scope.
+            # The partitioner of the scope divides only the kernel.
             with v1.variable_scope(v1.get_variable_scope()) as scope:
                 scope.set_partitioner(None)
                 start = bias_initializer or v1.zeros_initializer()

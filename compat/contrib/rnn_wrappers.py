@@ -89,7 +89,8 @@ class AttentionCellWrapper(_Wrapper):
     zero_state = _RNNCell.zero_state
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        cell_state, attention, window = state if self._is_tuple else tf.split(state, self._sizes, 1)
+        parts = state if self._is_tuple else tf.split(state, self._sizes, 1)
+        cell_state, attention, window = parts
         window = tf.reshape(window, [-1, self._length, self._size])
         size = self._input_size or last_size(inputs.shape)
         projected = linear([inputs, attention], size, bias=True)
@@ -99,7 +100,9 @@ class AttentionCellWrapper(_Wrapper):
             output = linear([output, attention], self._size, bias=True)
         window = tf.concat([window[:, 1:], output[:, None]], 1)
         state = cell_state, attention, tf.reshape(window, [-1, self._length * self._size])
-        return output, (state if self._is_tuple else tf.concat(state, 1))
+        if not self._is_tuple:
+            state = tf.concat(state, 1)
+        return output, state
 
     def _attention(self, query: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
         """Returns the mean of the outputs in the window, weighted by a softmax of their scores."""

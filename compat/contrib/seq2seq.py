@@ -110,18 +110,19 @@ def dynamic_decode(
     """
     if not isinstance(decoder, Decoder):
         raise TypeError(f"decoder must be a Decoder, got {decoder!r}")
-    with v1.variable_scope(scope, "decoder") as variables:
+    with v1.variable_scope(scope, "decoder") as own_scope:
         # A cached variable is read once, which is wrong in a loop that trains the variable.
         in_graph = versions.building() not in (versions.EAGER, versions.CONTROL_FLOW)
-        if in_graph and variables.caching_device is None:
-            variables.set_caching_device(lambda operation: operation.device)
+        if in_graph and own_scope.caching_device is None:
+            own_scope.set_caching_device(lambda operation: operation.device)
         limit = maximum_iterations
         if limit is not None:
             limit = tf.convert_to_tensor(limit, tf.int32, name="maximum_iterations")
             if limit.shape.rank != 0:
                 raise ValueError(f"maximum_iterations must be a scalar, got {limit}")
         finished, inputs, state = decoder.initialize()
-        time, arrays = tf.constant(0), _output_arrays(decoder)
+        time = tf.constant(0)
+        arrays = _output_arrays(decoder)
         lengths = tf.zeros_like(finished, tf.int32)
         _, arrays, state, _, _, lengths = v1.while_loop(
             lambda *variables: tf.logical_not(tf.reduce_all(variables[4])),  # `finished`
@@ -151,7 +152,7 @@ def _output_arrays(decoder: Any) -> Any:
 
 
 def _body(decoder: Any, impute_finished: bool) -> Callable:
-    """Returns the function of the loop variables that runs one step."""
+    """Returns the body of the loop, a function that runs one step."""
 
     def body(
         time: tf.Tensor,
@@ -289,14 +290,13 @@ def sequence_loss(
             labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, tf.shape(logits)[2]])
         )
         losses = tf.reshape(entropies * tf.reshape(weights, [-1]), tf.shape(logits)[:2])
-        for total, of_time, of_batch in (
+        for divisor_of, over_time, over_batch in (
             (tf.reduce_sum, average_across_timesteps, average_across_batch),
             (tf.math.count_nonzero, sum_over_timesteps, sum_over_batch),
         ):
-            # The batch is axis 0, the time is axis 1.
-            axes = [axis for axis, is_added_up in enumerate((of_batch, of_time)) if is_added_up]
+            axes = ([0] if over_batch else []) + ([1] if over_time else [])
             if axes:
-                divisor = tf.cast(total(weights, axes), losses.dtype)
+                divisor = tf.cast(divisor_of(weights, axes), losses.dtype)
                 return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), divisor)
         return losses
 

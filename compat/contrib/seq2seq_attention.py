@@ -78,7 +78,8 @@ class _Mechanism(AttentionMechanism):
         if self._lengths is None:
             return memory
         mask = tf.sequence_mask(self._lengths, tf.shape(memory)[1], memory.dtype)
-        return memory * mask[(..., *[None] * (memory.shape.rank - 2))]
+        new_axes = [None] * (memory.shape.rank - 2)
+        return memory * mask[(..., *new_axes)]
 
     def _probability_fn(self, score: tf.Tensor, _: Any) -> tf.Tensor:
         """Returns the alignments for scores. Users' subclasses call it, as in `tf.contrib`."""
@@ -218,7 +219,8 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
 
     Args:
       cell: an RNNCell.
-      attention_mechanism: an `AttentionMechanism`, or a list. Then layers are lists, too.
+      attention_mechanism: an `AttentionMechanism`, or a list of these. If it is a list, the
+        arguments `attention_layer_size` and `attention_layer` are lists, too.
       attention_layer_size: the size of a linear layer from the cell's output and the weighted mean
         of the memory to the attention; by default this mean is the attention.
       alignment_history: whether the state contains all alignments, in a TensorArray.
@@ -353,7 +355,9 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
             histories = [history.write(state.time, each) for history, each in pairs]
         attention = tf.concat(attentions, 1)
         state = self._state_of(cell_state, attention, state.time + 1, alignments, histories, states)
-        return (attention if self._output_attention else output), state
+        if self._output_attention:
+            output = attention
+        return output, state
 
 
 def _as_tuple(given: Any) -> Tuple[Any, ...]:

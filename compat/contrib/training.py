@@ -13,7 +13,7 @@ from .training_buckets import bucket_by_sequence_length
 
 __all__ = ["HParams", "bucket_by_sequence_length", "parse_values"]
 
-# name=value, name=[value,value] or name[index]=value, with the comma after it.
+# name=value, name=[value,value] or name[index]=value; a comma or the end of the text follows.
 _ASSIGNMENT = re.compile(
     r"(?P<name>[a-zA-Z][\w.]*)(?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*"
     r"(?:(?P<scalar>[^,\[]*)|\[(?P<elements>[^\]]*)\])(?:$|,\s*)"
@@ -119,7 +119,10 @@ class HParams:
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
     def get(self, key: str, default: Optional[Any] = None) -> Any:
-        """Returns a hyperparameter, or `default` if it does not exist. Both have the same type."""
+        """Returns a hyperparameter, or `default` if it does not exist.
+
+        A default that is not None must have the type of the hyperparameter.
+        """
         if key not in self._hparam_types:
             return default
         if default is not None:
@@ -168,10 +171,13 @@ def parse_values(
         name, index, scalar, elements = match.group("name", "index", "scalar", "elements")
         if name in type_map:
             value = _parsed(name, type_map[name], index, scalar, elements, values)
-            target, key, title = results, name, name
-            if index is not None:
+            title = name
+            if index is None:
+                target, key = results, name
+            else:
                 target, key = results.setdefault(name, {}), int(index)
-                title = f"{name}[{key}]" if isinstance(target, dict) else name
+                if isinstance(target, dict):
+                    title = f"{name}[{key}]"
             # The target is no dict if "name=value" precedes "name[index]=value".
             if not isinstance(target, dict) or key in target:
                 raise ValueError(f"Multiple assignments to variable '{title}' in {values}")
@@ -184,7 +190,7 @@ def parse_values(
 def _parsed(
     name: str, kind: type, index: Optional[str], scalar: Optional[str], elements: Any, values: Any
 ) -> Any:
-    """Returns the value of an assignment: a list if `scalar` is None."""
+    """Returns the value of an assignment in the text `values`: a list if `scalar` is None."""
     if scalar is None and index is not None:
         raise ValueError("Assignment of a list to a list index.")
     convert = _bool if kind is bool else kind
@@ -207,7 +213,7 @@ def _bool(text: str) -> bool:
 
 def _converted(name: str, kind: type, value: Any) -> Any:
     """Returns `value` as an instance of the class `kind`, if nothing is lost."""
-    if kind in (type(None), type(value)):
+    if kind in (type(None), type(value)):  # if the first value was None, any value fits
         return value
     if not _fits(kind, value):
         raise ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
@@ -215,7 +221,8 @@ def _converted(name: str, kind: type, value: Any) -> Any:
 
 
 def _fits(kind: type, value: Any) -> bool:
-    if issubclass(kind, bool) != isinstance(value, bool):
+    if issubclass(kind, bool) != isinstance(value, bool):  # a bool would count as an integer
         return False
+    # An integer fits a float, but a float does not fit an integer.
     groups = (str, bytes), numbers.Integral, numbers.Number
     return all(isinstance(value, group) or not issubclass(kind, group) for group in groups)

@@ -30,7 +30,7 @@ def bucket_by_sequence_length(
     The tensors `input_length` (an int32 scalar) and `tensors` (a list or dict) are one example. Its
     length chooses its bucket: `bucket_boundaries` are the smallest lengths of the second and later
     buckets. `batch_size` may be a list with a number for each bucket. With `dynamic_pad`, zeros or
-    empty strings are added at the end of tensors, so that those of a batch have the same shape.
+    empty strings are added at the end of tensors, so that all in a batch have the same shape.
     """
     count = len(bucket_boundaries) + 1
     if count == 1 or list(bucket_boundaries) != sorted(set(bucket_boundaries)):
@@ -43,26 +43,26 @@ def bucket_by_sequence_length(
         length = tf.convert_to_tensor(input_length, tf.int32, name="input_length")
         example = [length, *map(tf.convert_to_tensor, tf.nest.flatten(tensors))]
         types = [each.dtype for each in example]
-        create = functools.partial(
-            v1.PaddingFIFOQueue if dynamic_pad else v1.FIFOQueue,
-            dtypes=types,
-            shapes=[each.shape for each in example] if shapes is None else [[], *shapes],
-        )
+        if shapes is None:
+            queue_shapes = [each.shape for each in example]
+        else:
+            queue_shapes = [[], *shapes]  # the length is a scalar
+        queue_class = v1.PaddingFIFOQueue if dynamic_pad else v1.FIFOQueue
+        create = functools.partial(queue_class, dtypes=types, shapes=queue_shapes)
         queues = [
             create(each, shared_name=shared_name and f"{shared_name}_{index}")
             for index, each in enumerate(capacities)
         ]
-        is_known = not allow_smaller_final_batch and sizes is not batch_size
-        size = tf.TensorShape([tf.get_static_value(sizes[0]) if is_known else None])
-        batch_shapes = [size.concatenate(each) for each in queues[0].shapes]
+        has_one_size = not allow_smaller_final_batch and sizes is not batch_size
+        static_size = tf.get_static_value(sizes[0]) if has_one_size else None
+        shape = tf.TensorShape([static_size])
+        batch_shapes = [shape.concatenate(each) for each in queues[0].shapes]
         batches = v1.PaddingFIFOQueue(capacity, types, batch_shapes, shared_name=shared_name)
         bucket = tf.reduce_sum(tf.cast(length >= list(bucket_boundaries), tf.int32))
         bucket = tf.where(keep_input, bucket, -1)  # no bucket has the number -1
+        enqueues = enumerate(functools.partial(each.enqueue, example) for each in queues)
         into_bucket = tf.group(
-            *(
-                v1.cond(tf.equal(bucket, index), functools.partial(each.enqueue, example), tf.no_op)
-                for index, each in enumerate(queues)
-            )
+            *(v1.cond(tf.equal(bucket, index), enqueue, tf.no_op) for index, enqueue in enqueues)
         )
         read = "dequeue_up_to" if allow_smaller_final_batch else "dequeue_many"
         to_batches = [

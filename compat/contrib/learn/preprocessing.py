@@ -70,6 +70,7 @@ class CategoricalVocabulary:
         A category is kept if it occurs more than `min_frequency` times and, if `max_frequency` is
         positive, fewer than `max_frequency` times.
         """
+        # Numbers come before strings, because they cannot be compared.
         by_name = sorted(self._freq.items(), key=lambda item: (isinstance(item[0], str), item[0]))
         by_count = sorted(by_name, key=lambda item: item[1], reverse=True)
         kept = [
@@ -162,15 +163,15 @@ class VocabularyProcessor:
             content = file.read()
         try:
             saved = _Unpickler(content).load()
-            fields = _fields(saved, _OF_PROCESSOR)
+            fields = _fields(saved, _PROCESSOR_TYPES)
             vocabulary = CategoricalVocabulary.__new__(CategoricalVocabulary)
-            vars(vocabulary).update(_fields(saved.vocabulary_, _OF_VOCABULARY))
+            vars(vocabulary).update(_fields(saved.vocabulary_, _VOCABULARY_TYPES))
             home, name = fields.pop("_tokenizer")
         except Exception as error:  # pickle raises errors of many classes
             raise ValueError(
                 f"filename={filename!r} has no VocabularyProcessor that can be read: {error!r}"
             ) from None
-        is_default = name == "tokenizer" and f"{home}.".startswith(_HOMES)
+        is_default = name == "tokenizer" and f"{home}.".startswith(_TOKENIZER_HOMES)
         if tokenizer_fn is None and not is_default:
             raise ValueError(
                 f"filename={filename!r} names the tokenizer {home}.{name}. Functions are not "
@@ -204,9 +205,12 @@ class _Unpickler(pickle.Unpickler):
         return self.known.get(name) or (module, name)
 
 
-_HOMES = f"{__name__}.", "tensorflow.contrib.learn.python.learn.preprocessing."  # of `tokenizer`
-_OF_PROCESSOR = {"max_document_length": int, "min_frequency": (int, float), "_tokenizer": tuple}
-_OF_VOCABULARY = {
+_TOKENIZER_HOMES = (
+    f"{__name__}.",
+    "tensorflow.contrib.learn.python.learn.preprocessing.",
+)  # of `tokenizer`
+_PROCESSOR_TYPES = {"max_document_length": int, "min_frequency": (int, float), "_tokenizer": tuple}
+_VOCABULARY_TYPES = {
     "_unknown_token": object,
     "_mapping": dict,
     "_support_reverse": bool,

@@ -22,8 +22,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from . import libraries, moved_names, parameters, table
 
-# Each line has a module, and those of its names that 1.15 had in this module or in the module that
-# it replaces.
+# Each line has a module, and its names that 1.15 had in this module, or in the one it replaces.
 KNOWN_NAMES_FILE = table.FOLDER / "known_names.txt"
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -61,8 +60,7 @@ class Fate(NamedTuple):
 def is_installed(package: str) -> bool:
     """Whether a package is installed, that is, has metadata beside it.
 
-    False for a folder with this name beside the user's script, which must not be imported before
-    the script runs.
+    A folder beside the user's script has none. It must not be imported before the script runs.
     """
     spec = importlib.util.find_spec(package) if package else None
     if spec is None or not spec.origin:
@@ -85,15 +83,11 @@ class Found(NamedTuple):
 
 
 def find(name: str) -> Optional[Found]:
-    """Looks up an old name in the table.
+    """Looks up an old name such as "tf.contrib.opt.AdamWOptimizer" in the table.
 
-    Args:
-      name: a dotted name such as "tf.contrib.opt.AdamWOptimizer". It may begin with "tensorflow" or
-        "tf.compat.v1" instead of "tf". Instead of the public module, it may contain the private
-        module that defined the object.
-
-    Returns:
-      A `Found`, or None if the table has neither the name nor one of its parent modules.
+    The name may begin with "tensorflow" or "tf.compat.v1" instead of "tf". Instead of the public
+    module, it may contain the private module that defined the object. Returns None if the table has
+    neither the name nor one of its parent modules.
     """
     wanted = public_name(name)
     if is_of_library(wanted):
@@ -134,14 +128,11 @@ def is_of_library(name: str) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def is_removed(name: str) -> bool:
-    """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
+    """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name (see `find`).
 
     Also true for names of `libraries.py`, and for names of modules that need other packages from
     TensorFlow 2.16 on. Names of tf.contrib and private names count as lacking, even if
     `patch_tensorflow` provides them.
-
-    Args:
-      name: see `find`.
     """
     entry = find(name)
     if entry is None:
@@ -159,11 +150,7 @@ def _is_moved(found: Found) -> bool:
 
 
 def is_put_back(name: str) -> bool:
-    """Returns whether `patch_tensorflow` provides a name of a removed module, by the table.
-
-    Args:
-      name: the full name of an object or a module; see `find`.
-    """
+    """Returns whether `patch_tensorflow` provides an object or module of a removed module."""
     entry = find(name)
     if entry is not None and entry.name == public_name(name) and _is_moved(entry):
         return entry.fate.is_here
@@ -173,13 +160,10 @@ def is_put_back(name: str) -> bool:
 
 
 def advice(name: str, is_missing: bool = False) -> str:
-    """Returns what to do about a name; "" if the table does not have it.
+    """Returns what to do about a name (see `find`); "" if the table does not have it.
 
-    If the package that the advice recommends is installed, the advice says so.
-
-    Args:
-      name: see `find`.
-      is_missing: whether the name was looked up with `patch_tensorflow`, and does not exist.
+    If the package that the advice recommends is installed, the advice says so. `is_missing` means
+    that the name was looked up with `patch_tensorflow`, and does not exist.
     """
     entry = find(name)
     text = entry.fate.advice if entry else ""
@@ -243,9 +227,7 @@ def is_of_contrib(name: str) -> bool:
 def names_in(module: str) -> List[str]:
     """Returns the names that `patch_tensorflow` adds to a module because they have rows.
 
-    Args:
-      module: the full name of the module; see `find`. Names that it has from a `whole_module` are
-        left out.
+    Names that the module has from a `whole_module` are left out.
     """
     homes = public_name(module), module.replace("tensorflow", "tf", 1)
     names = (name for name in (*FATES, *PUBLIC_NAMES) if name.rpartition(".")[0] in homes)

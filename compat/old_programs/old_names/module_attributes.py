@@ -10,13 +10,9 @@ Lookup = Callable[[str], Any]
 def intercept(module: ModuleType, find: Callable[[str, Lookup], Any]) -> Callable[[], None]:
     """Gives a module a `__getattr__`, which Python calls for names that the module lacks.
 
-    Args:
-      module: the module.
-      find: a function that returns the object of a name. Its arguments are the name, and a function
-        that looks a name up without `find`, and raises an AttributeError if the name is missing.
-
-    Returns:
-      A function that restores the former `__getattr__`.
+    It calls `find` with the name, and with a function that looks a name up as before, which raises
+    an AttributeError if the name is missing. Returns a function that restores the former
+    `__getattr__`.
     """
     names = vars(module)
     original = names.get("__getattr__")

@@ -43,12 +43,9 @@ POSITIONS: Dict[str, int] = {
 
 
 def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
-    """Returns the object to which a name is forwarded, or a variant with the old parameters.
+    """Returns the object to which an old name is forwarded, or a variant with old parameters.
 
-    Args:
-      name: the old name.
-      value: the object.
-      row: the parameters in the name's row in `NAMES`, or None. Defaults are those of `value`.
+    `row` has the parameters in the name's row in `NAMES`, or is None. Defaults are from `value`.
     """
     keys = tuple(each for each in POSITIONS if f"{each}.".startswith(name + "."))
     is_changed = callable(value) and (row or keys)
@@ -67,9 +64,7 @@ def _variant(name: str, value: Any, row: Optional[str], keys: Tuple[str, ...]) -
 def _changed(value: Any, changes: Mapping[str, _Change]) -> Any:
     """Returns a changed function, or a subclass with changed methods.
 
-    Args:
-      value: the function or class.
-      changes: {name of a method: its `_Change`}. A function has only the key `__init__`.
+    `changes` is {name of a method: its `_Change`}. For a function, the only key is `__init__`.
     """
     if not isinstance(value, type):
         return changes["__init__"](value, 0)

@@ -202,13 +202,10 @@ def _put_removed_modules() -> None:
 
 
 def _modules_called(home: str, roots: List[_Place]) -> List[_Place]:
-    """Returns the modules of an old name, a `_Place` for each root, and creates missing modules.
+    """Returns the modules of an old name such as "tf.contrib.opt", and creates missing modules.
 
-    Existing modules are registered in sys.modules. Otherwise `import` would load a second copy.
-
-    Args:
-      home: the old name of the module, such as "tf.contrib.opt".
-      roots: `tf` and the copies of `tf.compat.v1`.
+    The result has a `_Place` for each root: for `tf`, and for each copy of `tf.compat.v1`. Existing
+    modules are registered in sys.modules. Otherwise `import` would load a second copy.
     """
     places = roots
     parts = home.split(".")[1:]
@@ -263,11 +260,7 @@ def _let_answer(module: types.ModuleType, path: str) -> None:
     """Lets a module of TensorFlow answer to the old names that it lacks, until the patch ends.
 
     `dir` does not list these names, because programs walk through `dir(tf.train)` and expect only
-    TensorFlow's classes.
-
-    Args:
-      module: the module. A module that a patch has created answers already, and is left unchanged.
-      path: the name under which the module is imported.
+    TensorFlow's classes. Modules that a patch has created answer already, and are left unchanged.
     """
     module = versions.plain_module(module)
     if path in _stand_ins or id(module) in _answering:
@@ -283,14 +276,9 @@ def _let_answer(module: types.ModuleType, path: str) -> None:
 
 
 def found(module: str, name: str) -> Any:
-    """Returns the object of an old name, from the table.
+    """Returns the object of an old name in a module, from the table.
 
-    Args:
-      module: the import name of the old module.
-      name: the name in the module.
-
-    Raises:
-      AttributeError: there is no such object, or its package is not installed.
+    Raises an AttributeError if there is no such object, or its package is not installed.
     """
     full_name = f"{module}.{name}"
     if name == "__all__":  # `from … import *` asks for it

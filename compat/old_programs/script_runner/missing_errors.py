@@ -49,11 +49,8 @@ def install(missing: List[Missing], tensorflow: types.ModuleType) -> None:
     """Replaces Python's errors for missing names by messages with file, line and advice.
 
     If a module imports a missing name, the error is raised when the name is used. The replacement
-    lasts as long as the process. Installed packages keep Python's own errors.
-
-    Args:
-      missing: the uses of missing names.
-      tensorflow: the module that the script's `import tensorflow` returns.
+    lasts as long as the process. Installed packages keep Python's own errors. `tensorflow` is the
+    module that the script's `import tensorflow` returns.
     """
     missing_in: Dict[Any, _Uses] = {}  # {module: its missing names}
     for each in missing:
@@ -157,10 +154,7 @@ def _uses_of(missing: List[Missing], name: str) -> List[Missing]:
 def _message(frame: types.FrameType, full_name: str, uses: List[Missing]) -> str:
     """Returns the message for the use of a missing name in a frame.
 
-    Args:
-      frame: the frame that uses the name.
-      full_name: the full name, up to the word that TensorFlow lacks.
-      uses: a list of `Missing`, whose names begin with `full_name`.
+    `full_name` ends with the word that TensorFlow lacks; the names of all `uses` begin with it.
     """
     file, line = frame.f_code.co_filename, frame.f_lineno
     use = uses[0] if _GENERATED in file else _use_at(frame, uses)

@@ -28,11 +28,7 @@ _MISSING = (
 def include(name: str) -> None:
     """Makes TensorFlow 1's names available to an installed package or single-file module.
 
-    Args:
-      name: the name by which the package is imported.
-
-    Raises:
-      ImportError: no package with this name is installed, or it needs TensorFlow 2's names.
+    Raises an ImportError if no package with this name is installed, or it needs TensorFlow 2.
     """
     for path in _paths(name):
         script_modules.include(path)
@@ -55,10 +51,7 @@ def _paths(name: str) -> List[str]:
 
 
 def package_to_include(error: Optional[BaseException]) -> Optional[str]:
-    """Returns the name of the installed package that `include` needs to avoid an error, or None.
-
-    The causes and contexts of the error are searched, too.
-    """
+    """Returns the name of the package to `include` against an error or its causes, or None."""
     from legacy_opt import versions  # not above: `legacy-opt doctor` imports this file without TF
 
     if versions.speaks_v1():
@@ -76,9 +69,9 @@ def package_to_include(error: Optional[BaseException]) -> Optional[str]:
 
 def _package_of(error: BaseException) -> Optional[str]:
     """Returns the name of the installed package whose code raised an error, or None."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     skipped = user_imports.THROUGH_TENSORFLOW
-    frames = [frame for frame in frames if user_imports.package_of(frame) not in skipped]
+    walk = traceback.walk_tb(error.__traceback__)
+    frames = [frame for frame, _ in walk if user_imports.package_of(frame) not in skipped]
     if not frames or user_imports.is_users_own(frames[-1].f_globals):
         return None
     name = user_imports.package_of(frames[-1])

@@ -24,11 +24,8 @@ _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 def prepare(native: bool = False) -> types.ModuleType:
     """Sets up TensorFlow 1's names and behaviour for the script's modules.
 
-    Args:
-      native: whether optimizers use native kernels; see `patch_tensorflow`.
-
-    Returns:
-      The module that the script's `import tensorflow` returns.
+    Returns the module that the script's `import tensorflow` returns. For `native`, see
+    `patch_tensorflow`.
     """
     # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads this variable of
     # the environment during its import.
@@ -145,8 +142,9 @@ def outcome(start: Callable[[], Any]) -> int:
             print(f"legacy-opt run: {advice}", file=sys.stderr)
         package = packages.package_to_include(error)
         if package is not None:
-            text = f"legacy-opt run: the package {package} needs TensorFlow 1's names: add "
-            print(f"{text}`--package {package}` before the script.", file=sys.stderr)
+            advice = f"add `--package {package}` before the script."
+            text = f"the package {package} needs TensorFlow 1's names: {advice}"
+            print(f"legacy-opt run: {text}", file=sys.stderr)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
@@ -154,7 +152,7 @@ def outcome(start: Callable[[], Any]) -> int:
 def _hide_our_frames(error: Optional[BaseException], seen: Set[int]) -> None:
     """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
 
-    `seen` has the ids of the exceptions that were changed already.
+    Exceptions whose ids are in `seen` were changed already.
     """
     if error is None or id(error) in seen:
         return

@@ -32,11 +32,8 @@ def add_hook(hook: Callable[[Import, Request], Any]) -> None:
     """Lets a function handle the imports of TensorFlow and of libraries such as NumPy.
 
     Imports in installed packages do not change. The last hook is called first. Hooks last until the
-    process ends.
-
-    Args:
-      hook: a function that returns the module of a `Request`. Its first argument is a function that
-        calls the next hook, or imports as usual.
+    process ends. A hook returns the module of a `Request`. The first argument of a hook is a
+    function that calls the next hook, or imports as usual.
     """
     if not isinstance(builtins.__import__, _Importer):
         builtins.__import__ = _Importer(builtins.__import__)
@@ -55,19 +52,18 @@ class _Importer:
     ) -> Any:
         has_hooks = name.partition(".")[0] == "tensorflow" or old_names.is_of_library(name)
         is_absolute = level == 0
-        # A function that calls `__import__` need not pass the globals of its module.
-        if has_hooks and is_absolute and is_users_own(globals or sys._getframe(1).f_globals):
-            return self.first(Request(name, globals, locals, fromlist))
+        if has_hooks and is_absolute:
+            # A function that calls `__import__` need not pass the globals of its module.
+            importing = sys._getframe(1).f_globals if globals is None else globals
+            if is_users_own(importing):
+                return self.first(Request(name, globals, locals, fromlist))
         return self._original(name, globals, locals, fromlist, level)
 
 
 def is_users_own(names: Mapping[str, Any]) -> bool:
-    """Returns whether a module is user code.
+    """Returns whether a module is user code; `names` are the globals of the module.
 
     Modules of the standard library, of installed packages and of legacy_opt are not user code.
-
-    Args:
-      names: the globals of the module.
     """
     if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
         return False
@@ -77,8 +73,7 @@ def is_users_own(names: Mapping[str, Any]) -> bool:
 def users_frame(through: Tuple[str, ...] = THROUGH_TENSORFLOW) -> Optional[types.FrameType]:
     """Returns the frame of the user code that imports or looks up a name; None for other code.
 
-    Args:
-      through: the packages whose frames may be between the user code and the import or lookup.
+    Frames of the packages `through` may be between the user code and the import or lookup.
     """
     frame = sys._getframe(1)
     while frame is not None and package_of(frame) in through:

@@ -136,7 +136,7 @@ class Classes:
         if isinstance(expression, ast.Name):
             return scope.find(expression.id) is not None  # an unbound name is a builtin
         if isinstance(expression, ast.Subscript):
-            # In bases[0], `bases` has no known meaning: maybe optimizers. In Generic[T], it has one.
+            # `bases[0]` may be an optimizer if `bases` is unknown. In `Generic[T]`, `Generic` is not.
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
         return isinstance(expression, (ast.Attribute, ast.Call))

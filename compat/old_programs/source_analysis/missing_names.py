@@ -57,14 +57,11 @@ def find(
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
     Uses in guarded code (see `uses_of_missing_names`) are left out, and so are uses of names that
-    guarded code has imported.
+    guarded code has imported. The result is sorted.
 
     Args:
       reached_nodes: the modules, from `script_modules.read`.
       tensorflow: the module that the script's `import tensorflow` returns.
-
-    Returns:
-      A list of `Missing`, sorted.
     """
     names = scopes.NameResolver(list(reached_nodes))
 
@@ -77,13 +74,12 @@ def find(
     with without_warnings():
         found = [MissingUses(module, names, is_missing) for module in reached_nodes]
     expected = set().union(*(each.expected for each in found))
-    used = {  # the names that every run uses outside of imports, and their owners
-        name
-        for each in found
-        for use in each.uses
-        if not (use.imported or use.guards) and use.node in reached_nodes[each.module]
-        for name in (use.name, *use.owners)
-    }
+    used: Set[str] = set()  # the names that every run uses outside of imports, and their owners
+    for each in found:
+        for use in each.uses:
+            is_reached = use.node in reached_nodes[each.module]
+            if is_reached and not (use.imported or use.guards):
+                used.update([use.name, *use.owners])
     missing_by_place: Dict[Any, Missing] = {}
     for each in found:
         for use in each.uses:
@@ -101,9 +97,9 @@ def find(
 
 
 def _is_missing_in_library(name: str) -> bool:
-    """Returns whether a library lacks an old name that `legacy-opt run` does not give back.
+    """Returns whether a library lacks an old name, or has given the name another meaning.
 
-    Also true if the library has the name again, with another meaning.
+    False for names that `legacy-opt run` gives back.
     """
     entry = old_names.find(name)
     if entry is None or name in libraries.GIVEN_BACK:
@@ -148,17 +144,10 @@ def missing_at(full_name: str, path: str, line: int) -> Missing:
 
 
 def look_up(name: str, tensorflow: types.ModuleType) -> Tuple[types.ModuleType, Optional[str]]:
-    """Looks for a name in TensorFlow.
+    """Looks for a full name in the module `tensorflow`, but not in classes and other objects.
 
-    Attributes of classes and other objects are not checked.
-
-    Args:
-      name: the full name, with dots.
-      tensorflow: see `find`.
-
-    Returns:
-      The last module in the dotted name that exists; and the name up to the word that this module
-      lacks, or None if the name exists.
+    Returns the last module in the dotted name that exists; and the name up to the word that this
+    module lacks, or None if the name exists.
     """
     module = tensorflow
     parts = name.split(".")

@@ -15,25 +15,16 @@ import contextlib
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import decay_var_lists, global_steps, name_verdicts, removed_names, sources
+from . import decay_var_lists, global_steps, name_verdicts, removed_names, scopes, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
-from .scopes import (
-    Definition,
-    Function,
-    Meaning,
-    Module,
-    NameResolver,
-    Text,
-    last_name,
-    text_of,
-    with_defaults,
-)
+from .scopes import Definition, Meaning, Module, NameResolver, Text, last_name, text_of
 
 _MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
 )
 _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
+_TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 # {function: the position of the optimizer among its arguments}
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
@@ -66,16 +57,9 @@ class Use(NamedTuple):
 
 
 def audit(paths: Iterable[str]) -> Tuple[List[Use], int]:
-    """Audits files and folders.
+    """Returns the `Use` objects in files and folders, in this order, and the number of files.
 
-    Args:
-      paths: see `sources.find`.
-
-    Returns:
-      The list of `Use` objects, in the order of the paths, and the number of files.
-
-    Raises:
-      ValueError: see `sources.find`.
+    For the paths, and for the ValueError if there is none, see `sources.find`.
     """
     files = sources.find(paths)
     modules: List[Module] = []
@@ -107,7 +91,7 @@ def _unreadable(error: sources.UnreadableError) -> Use:
 
 
 def _sort_key(use: Use, order: Dict[str, int]) -> Tuple[int, int, int, int]:
-    path, _, cell = use.path.partition("[")
+    path, _, cell = use.path.partition("[")  # "x.ipynb[3]"
     index = order.get(use.path, order.get(path, 0))
     cell = cell.rstrip("]")
     cell_number = int(cell) if cell.isdigit() else 0
@@ -124,12 +108,11 @@ class _OptimizerUses(ast.NodeVisitor):
         self._mentions_tensorflow = any(map(_TENSORFLOW.search, module.source.lines))
 
     def uses(self) -> List[Use]:
-        """Returns the list of `Use` objects."""
-        for star, statement in self._module.star_imports:
+        module, names = self._module, self._names
+        for star, statement in module.star_imports:
             self._report_star_import(star, statement)
-        self.visit(self._module.source.tree)
-        module, names, classes = self._module, self._names, self._classes
-        self._report_all("global step", global_steps.verdicts(module, names, classes))
+        self.visit(module.source.tree)
+        self._report_all("global step", global_steps.verdicts(module, names, self._classes))
         self._report_all("removed", removed_names.verdicts(module, names))
         return list(self._found.values())
 
@@ -156,12 +139,11 @@ class _OptimizerUses(ast.NodeVisitor):
 
     visit_Lambda = _enter
 
-    def visit_FunctionDef(self, node: Function) -> None:
-        # Decorators, defaults and annotations belong to the enclosing scope. They can be visited in
-        # the function's scope, because a name that is not in this scope is looked up in the
-        # enclosing scope.
+    def visit_FunctionDef(self, node: scopes.Function) -> None:
+        # Decorators, defaults and annotations belong to the enclosing scope. Visiting them in the
+        # function's scope works, too: names that it lacks are looked up in the enclosing scope.
         self._enter(node)
-        for argument, default in with_defaults(node.args):
+        for argument, default in scopes.with_defaults(node.args):
             if _OPTIMIZER_PARAMETER.search(argument.arg):
                 self._report_key(default, node.name)
 
@@ -297,8 +279,8 @@ class _OptimizerUses(ast.NodeVisitor):
         if name is not None:
             self._report(node, "getattr", self._verdict(self._resolve(node)))
         elif modules and not _names_something_else(node.args[1]):
-            advice = "The optimizer is known only at run time."
-            verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
+            shown = f"getattr({modules[0]}, …)"
+            verdict = Verdict(MANUAL, shown, None, "The optimizer is known only at run time.")
             self._report(node, "getattr", verdict)
 
     def _report_star_import(self, module: str, statement: ast.AST) -> None:
@@ -314,8 +296,8 @@ class _OptimizerUses(ast.NodeVisitor):
     def _may_concern_optimizer(self, verdict: Verdict) -> bool:
         """Returns whether a verdict may concern an optimizer of TensorFlow or Keras.
 
-        In a file that mentions neither, a guess on a name outside of TensorFlow does not: the name
-        may be a class "…Optimizer" of an unrelated package.
+        False for a guess in a file that mentions neither TensorFlow nor Keras, unless the name is
+        one of TensorFlow's: it may be a class "…Optimizer" of an unrelated package.
         """
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known
@@ -338,12 +320,10 @@ class _OptimizerUses(ast.NodeVisitor):
         words = {each.name.rpartition(".")[2] for each in verdicts}
         if len(words) == 1:  # one optimizer in several modules: report the least severe verdict
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
-        shown = ", ".join(sorted(words)[:4]) + (", …" if len(words) > 4 else "")
+        more = ", …" if len(words) > 4 else ""
+        shown = ", ".join(sorted(words)[:4]) + more
         advice = "The code uses one of these classes; other lines of the report judge each class."
         return Verdict(STAYS, shown, None, advice)
-
-
-_TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
 def _names_something_else(node: ast.AST) -> bool:

@@ -18,10 +18,8 @@ def nodes(tree: ast.Module, is_main: bool) -> Set[ast.AST]:
     statement that may end the program. Of a statement, only parts that are always evaluated are
     returned, such as the decorators and defaults of a function, and the left side of `a and b`.
 
-    Args:
-      tree: the syntax tree of the module, from `ast.parse`.
-      is_main: whether the module runs as `__main__`. If true, the block of
-        `if __name__ == "__main__":` counts as outside of conditions.
+    If `is_main` is true, the module runs as `__main__`, so the block of
+    `if __name__ == "__main__":` counts as outside of conditions.
     """
     visitor = _Reached(is_main)
     visitor.visit(tree)
@@ -79,7 +77,7 @@ class _Reached(ast.NodeVisitor):
         self._visit_all(parts(node))
 
 
-# {type of a node: function that returns its parts that are always evaluated}; by default all parts.
+# {type: function from a node to the parts that are always evaluated}; by default all parts.
 _EVALUATED: Dict[str, Callable[[Any], List[ast.AST]]] = {
     **dict.fromkeys(("Try", "TryStar", "Assert", "TypeAlias"), lambda node: []),
     **dict.fromkeys(("IfExp", "While"), lambda node: [node.test]),

@@ -22,11 +22,9 @@ _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "p
 
 
 def file_of(name: str, folders: List[str]) -> Optional[str]:
-    """Returns the path of a module's source file, or None, without importing the module.
+    """Returns the path of a module's source file in `folders`, such as sys.path, or None.
 
-    Args:
-      name: the full name, with dots.
-      folders: the folders to search, for example sys.path.
+    Does not import the module.
     """
     for part in name.split("."):
         spec = machinery.PathFinder.find_spec(part, folders)
@@ -76,13 +74,9 @@ def _installed_into(folder: str) -> Set[str]:
 def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
     """Parses a script and the local files that it imports.
 
-    Args:
-      path: the script's path.
-      name: the name under which the script runs: "__main__", or the full name of a module.
-
-    Returns:
-      A dict from each `scopes.Module` to the set of its nodes that every run of the script reaches.
-      The set is empty if some runs do not import the module.
+    Returns a dict from each module to the set of its nodes that every run of the script reaches.
+    The set is empty if some runs do not import the module. `name` is the name under which the
+    script runs: "__main__", or the full name of a module.
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first_files = [(path, name)] + list(_local(packages))
@@ -111,9 +105,7 @@ def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
 def _certain_paths(files: Dict[str, _File], waiting: List[str]) -> Set[str]:
     """Returns the real paths of the modules that every run imports.
 
-    Args:
-      files: {real path: `_File`}.
-      waiting: the real paths of the modules with which every run begins. The list is emptied.
+    Every run begins with the modules at the real paths `waiting`. The list is emptied.
     """
     certain: Set[str] = set()
     while waiting:

@@ -128,11 +128,7 @@ def _is_searched(home: str, name: str) -> bool:
 
 
 def read(path: str) -> Source:
-    """Parses a file and returns its `Source`.
-
-    Raises:
-      UnreadableError: the file cannot be read or parsed.
-    """
+    """Parses a file. Raises an `UnreadableError` if it cannot be read or parsed."""
     try:
         special_files.refuse(path)  # `find` checks only its arguments, not files in folders
         if file_endings.ending_of(path, file_endings.NOTEBOOK):
@@ -162,8 +158,9 @@ def _why(error: SyntaxError, failing_lines: List[str], lines: List[str]) -> str:
     line_numbers = [n for n, line in enumerate(lines, 1) if _OPTIMIZER_WORDS.search(line)]
     hint = ""
     if line_numbers:
-        numbers = ", ".join(map(str, line_numbers[:5])) + (", …" if len(line_numbers) > 5 else "")
-        hint = f" It mentions optimizers in line {numbers}."
+        numbers = ", ".join(map(str, line_numbers[:5]))
+        more = ", …" if len(line_numbers) > 5 else ""
+        hint = f" It mentions optimizers in line {numbers}{more}."
     if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing_lines)):
         return (
             f"it is Python 2: convert it to Python 3 first (2to3, in Python 3.12 and older).{hint}"
@@ -173,7 +170,7 @@ def _why(error: SyntaxError, failing_lines: List[str], lines: List[str]) -> str:
 
 
 def _read_notebook(path: str) -> Source:
-    """Returns the `Source` of a notebook: one module of all code cells that Python can parse."""
+    """Reads a notebook as one module, which consists of all code cells that Python can parse."""
     try:
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]
@@ -212,11 +209,7 @@ def _read_notebook(path: str) -> Source:
 
 
 def _cell(cell: Any) -> Tuple[str, List[str]]:
-    """Returns the type of a notebook's cell, and its lines; a cell without source has no lines.
-
-    Raises:
-      KeyError, TypeError: the cell is malformed.
-    """
+    """Returns the type and the lines of a cell. A malformed cell raises KeyError or TypeError."""
     kind, source = cell["cell_type"], cell.get("source") or ""
     if not isinstance(source, (str, list)):
         raise TypeError("the source is neither text nor a list of lines")
@@ -226,10 +219,8 @@ def _cell(cell: Any) -> Tuple[str, List[str]]:
 def _as_python(path: str, cell: List[str]) -> List[str]:
     """Returns the lines of a cell as Python, with statements in the place of IPython's magics.
 
-    IPython allows an indented cell. Then the line `if 1:` is added before the first line.
-
-    Raises:
-      UnreadableError: the cell cannot be parsed.
+    If the cell is indented, which IPython allows, the line `if 1:` precedes it. Raises an
+    `UnreadableError` if the cell cannot be parsed.
     """
     first = next((line for line in cell if line.strip()), "")
     opening = ["if 1:"] if first[:1].isspace() else []
@@ -268,8 +259,8 @@ def module_names(path: str) -> List[str]:
     """Returns the full names under which other files may import a Python file, likeliest first.
 
     The first name begins with the outermost package (a folder with `__init__.py`) that contains the
-    file. Up to three further names begin with parent folders of this package, because folders
-    without `__init__.py` may be packages, too.
+    file. Other names begin with one to three folders above this package, because these folders may
+    be packages without `__init__.py`.
     """
     folder, file = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(file)[0]

@@ -14,19 +14,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import old_names
 from . import reached, scopes
@@ -59,11 +47,8 @@ class MissingUse(NamedTuple):
 class MissingUses(ast.NodeVisitor):
     """Visits the syntax tree of a module, and collects the uses of missing names.
 
-    Args:
-      module: a `scopes.Module`.
-      names: the `scopes.NameResolver` of all modules.
-      is_missing: a function that returns whether a full dotted name is missing. It is called for
-        names of TensorFlow and of the libraries in `old_names`.
+    `names` resolves the names of all modules. `is_missing` returns whether a full dotted name is
+    missing. It is called for names of TensorFlow and of the libraries in `old_names`.
 
     Attributes:
       module: the `scopes.Module`.
@@ -150,13 +135,13 @@ class MissingUses(ast.NodeVisitor):
         if isinstance(node.body[-1], _JUMPS):
             self._guarded += names  # the rest of the block depends on the condition, like an `else`
 
-    def visit_IfExp(self, node: Union[ast.IfExp, ast.BoolOp]) -> None:
+    def visit_IfExp(self, node: ast.expr) -> None:
         with self._guarding(self._checked_names(getattr(node, "test", node))):
             self.generic_visit(node)
 
     visit_BoolOp = visit_IfExp
 
-    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
+    def _visit_all(self, nodes: Sequence[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
 
@@ -248,10 +233,7 @@ def first_of(node: ast.AST) -> ast.AST:
 
 
 def _presence_check(node: ast.AST) -> Tuple[Optional[ast.expr], Optional[str]]:
-    """Returns x and "name" if a node is `hasattr(x, "name")` or `"name" in dir(x)`.
-
-    Returns (None, None) for other nodes.
-    """
+    """Returns x and "name" for `hasattr(x, "name")` and `"name" in dir(x)`, else (None, None)."""
     if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
         return node.args[0], scopes.text_of(node.args[1])
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):

@@ -108,14 +108,14 @@ class DataSet:
         if end <= self._num_examples:
             self._index_in_epoch = end
             return self._images[start:end], self._labels[start:end]
-        rest = self._images[start:], self._labels[start:]
+        rest_of_images, rest_of_labels = self._images[start:], self._labels[start:]
         self._epochs_completed += 1
         if shuffle:
             self._shuffle()
         self._index_in_epoch = end - self._num_examples
         return (
-            np.concatenate([rest[0], self._images[: self._index_in_epoch]]),
-            np.concatenate([rest[1], self._labels[: self._index_in_epoch]]),
+            np.concatenate([rest_of_images, self._images[: self._index_in_epoch]]),
+            np.concatenate([rest_of_labels, self._labels[: self._index_in_epoch]]),
         )
 
     def _shuffle(self):
