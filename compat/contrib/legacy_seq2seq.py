@@ -57,12 +57,11 @@ def sequence_loss_by_example(
         )
     loss_function = softmax_loss_function or _cross_entropy
     with v1.name_scope(name, "sequence_loss_by_example", [*logits, *targets, *weights]):
-        losses = tf.add_n(
-            [
-                loss_function(labels=target, logits=logit) * weight
-                for logit, target, weight in zip(logits, targets, weights)
-            ]
-        )
+        losses_of_steps = [
+            loss_function(labels=target, logits=logit) * weight
+            for logit, target, weight in zip(logits, targets, weights)
+        ]
+        losses = tf.add_n(losses_of_steps)
         if not average_across_timesteps:
             return losses
         return losses / (tf.add_n(weights) + 1e-12)

@@ -42,7 +42,6 @@ __all__ = [
     "sequence_loss",
 ]
 
-
 v1 = tf.compat.v1
 _map = tf.nest.map_structure
 

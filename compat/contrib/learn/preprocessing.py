@@ -224,7 +224,7 @@ def _fields(saved: Any, types: Mapping[str, type]) -> Dict[str, Any]:
     """Returns the attributes of a saved object whose names and types are given."""
     found = {name: vars(saved)[name] for name in types if name in vars(saved)}
     wrong = [name for name in found if not isinstance(found[name], types[name])]
-    missing = set(types) - set(found) - {"_reverse_mapping"}
+    missing = set(types) - set(found) - {"_reverse_mapping"}  # needs support_reverse=True
     if wrong or missing:
         raise ValueError(f"wrong attributes: {sorted([*wrong, *missing])}")
     return found

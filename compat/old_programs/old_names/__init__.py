@@ -72,10 +72,8 @@ def is_installed(package: str) -> bool:
 class Found(NamedTuple):
     """The table entry that `find` returns.
 
-    Attributes:
-      name: the name that was looked up; or, if a parent of this name has the entry, the parent: a
-        removed module, or an object whose attribute was looked up.
-      fate: the `Fate` of the entry.
+    `name` is the name that was looked up. But if only a parent of this name has an entry (a removed
+    module, or an object whose attribute was looked up), `name` is the parent.
     """
 
     name: str
@@ -201,7 +199,7 @@ def public_name(name: str) -> str:
 def new_name(name: str, found: Found) -> Optional[str]:
     """Returns the name to write instead of an old name (as `public_name` returns it), or None."""
     attribute = name[len(found.name) :]  # "" or ".x"
-    now = found.fate.now + attribute if found.fate.now else moved_names.MODULES.get(name)
+    now = (found.fate.now + attribute) if found.fate.now else moved_names.MODULES.get(name)
     if now is None or (now.rpartition(".")[0] in _OURS and now not in _NEW_NAMES):
         return None
     now = FATES[now].now if now in FATES else now
@@ -256,11 +254,12 @@ def _fate(now: Optional[str], advice: str = "") -> Fate:
 
 
 def _fates(rows: Iterable[table.Row]) -> Dict[str, Fate]:
-    return {
-        old: _fate(row.now and f"{row.now}.{new}".replace("builtins.", ""), row.advice)
-        for row in rows
-        for old, new in row.full_names()
-    }
+    fates: Dict[str, Fate] = {}
+    for row in rows:
+        for old, new in row.full_names():
+            now = row.now and f"{row.now}.{new}".replace("builtins.", "")
+            fates[old] = _fate(now, row.advice)
+    return fates
 
 
 UNKNOWN = Fate(None, "TensorFlow 1.15 has no such public name.")

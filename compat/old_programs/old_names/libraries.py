@@ -28,7 +28,8 @@ class _Cast:
 
 
 def _asfarray(a: Any, dtype: Any = float) -> Any:
-    return _numpy().asarray(a, dtype if _numpy().issubdtype(dtype, _numpy().inexact) else float)
+    is_inexact = _numpy().issubdtype(dtype, _numpy().inexact)
+    return _numpy().asarray(a, dtype if is_inexact else float)
 
 
 def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:

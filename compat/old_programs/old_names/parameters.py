@@ -75,11 +75,12 @@ def _changed(value: Any, changes: Mapping[str, _Change]) -> Any:
 
 def _with_parameters(row: str, function: Callable[..., Any], kept: int) -> Callable[..., Any]:
     known = inspect.signature(function).parameters
-    # {old parameter: new parameter}; "" for an old parameter that must be None now.
+    # {old parameter: new parameter}; "" for an old parameter that must be None now. A row has the
+    # words "name", "old=new" and "old=".
     new_names = {name: name for name in list(known)[:kept]}
     for word in row.split():
         old, equals, new = word.partition("=")
-        new_names[old] = new or ("" if equals else old)
+        new_names[old] = new if equals else old
     missing = inspect.Parameter("none", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
     signature = inspect.Signature(
         [known.get(new, missing).replace(name=old) for old, new in new_names.items()]

@@ -229,7 +229,8 @@ def _child(module: types.ModuleType, path: str, name: str) -> types.ModuleType:
             with contextlib.suppress(ImportError):
                 child = importlib.import_module(full_name)  # TensorFlow has not imported it yet
     if child is None:
-        child = _new_module(full_name.replace(".compat.v1.", "."))  # for tf and tf.compat.v1
+        # `tf` and `tf.compat.v1` share created modules.
+        child = _new_module(full_name.replace(".compat.v1.", "."))
         _stand_ins[full_name] = child
     if full_name in _stand_ins:
         _let_answer(module, path)

@@ -15,14 +15,8 @@ class Row(NamedTuple):
         tf.contrib.rnn tf.contrib.other -> new.module: What to watch out for.
             OldName Old=New
 
-    "-> new.module" and the advice may be missing. A row without names is about whole modules. Lines
-    that begin with "#" are comments.
-
-    Attributes:
-      modules: the old modules.
-      now: the new module or None.
-      advice: the text or "".
-      names: the names in the old modules; "Old=New" if the new name differs.
+    Without "-> new.module", `now` is None; without advice, `advice` is "". A row without names is
+    about whole modules. Lines that begin with "#" are comments.
     """
 
     modules: List[str]

@@ -59,7 +59,8 @@ def install(missing: List[Missing], tensorflow: types.ModuleType) -> None:
         module, full_name = missing_names.look_up(each.full_name, tensorflow)
         if full_name is not None:
             names = missing_in.setdefault(_plain(module), {})
-            names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)
+            _, uses = names.setdefault(full_name.rpartition(".")[2], (full_name, []))
+            uses.append(each)
     for module, names in missing_in.items():
         _explain_missing_attributes(module, names)
     if missing:  # otherwise imports need no hook
@@ -126,7 +127,9 @@ def _import(
             raise type(error)(_message(frame, name, uses), name=error.name) from None
     if is_put_off:
         return _imported(frame, module, name, fromlist, uses) if fromlist else module
-    for each in () if is_library else fromlist:
+    if is_library:
+        return module
+    for each in fromlist:
         full_name = f"{name}.{each}"
         uses = _uses_of(missing, full_name)
         if uses and not hasattr(module, each):
@@ -162,7 +165,7 @@ def _message(frame: types.FrameType, full_name: str, uses: List[Missing]) -> str
 
 
 def _use_at(frame: types.FrameType, uses: List[Missing]) -> Optional[Missing]:
-    """Returns the first of some uses that is in the line which a frame executes, or None."""
+    """Returns the first use in the line that a frame executes, or None."""
     file, line = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
     for each in uses:
         if os.path.realpath(each.path) == file and each.line <= line <= each.last_line:
@@ -172,5 +175,6 @@ def _use_at(frame: types.FrameType, uses: List[Missing]) -> Optional[Missing]:
 
 def _import_at(frame: types.FrameType, uses: List[Missing]) -> Optional[Missing]:
     """Returns the import that a module executes in a frame, or None; see `_use_at`."""
-    is_of_module = frame.f_code.co_name == "<module>"
-    return _use_at(frame, [each for each in uses if each.is_import]) if is_of_module else None
+    if frame.f_code.co_name != "<module>":
+        return None
+    return _use_at(frame, [each for each in uses if each.is_import])

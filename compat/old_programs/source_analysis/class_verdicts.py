@@ -37,10 +37,11 @@ class Classes:
         ancestry = self._ancestry(definition)
         if ancestry is None:
             return None
-        base, name = ancestry.root, definition.node.name
-        shown_name = f"class {name}({base.name})"
+        name = definition.node.name
+        root_name = ancestry.root.name
+        shown_name = f"class {name}({root_name})"
         replacement = name_verdicts.replacement_of_class(name)
-        if replacement and base.name.startswith("tf.train."):
+        if replacement and root_name.startswith("tf.train."):
             advice = "Replace it only if it is a copy of the original. Otherwise: "
             advice += _judge(ancestry).advice
             return Verdict(CHANGE, shown_name, replacement, advice)
@@ -136,7 +137,7 @@ class Classes:
         if isinstance(expression, ast.Name):
             return scope.find(expression.id) is not None  # an unbound name is a builtin
         if isinstance(expression, ast.Subscript):
-            # `bases[0]` may be an optimizer if `bases` is unknown. In `Generic[T]`, `Generic` is not.
+            # If `bases` has no known meaning, `bases[0]` may be an optimizer. `Generic[T]` has one.
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
         return isinstance(expression, (ast.Attribute, ast.Call))

@@ -57,11 +57,8 @@ def find(
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
     Uses in guarded code (see `uses_of_missing_names`) are left out, and so are uses of names that
-    guarded code has imported. The result is sorted.
-
-    Args:
-      reached_nodes: the modules, from `script_modules.read`.
-      tensorflow: the module that the script's `import tensorflow` returns.
+    guarded code has imported. The result is sorted. `script_modules.read` returns `reached_nodes`,
+    and the script's `import tensorflow` returns the module `tensorflow`.
     """
     names = scopes.NameResolver(list(reached_nodes))
 

@@ -216,6 +216,7 @@ def verdict_on_removed(name: str) -> Verdict:
     if entry and entry.name in old_names.NEED_PACKAGES:
         return _verdict_on_package(public, entry)
     now = entry and old_names.new_name(public, entry)
+    # A module whose names have replacements counts as provided: each use of them has a verdict.
     is_provided = old_names.is_put_back(name) or name in libraries.GIVEN_BACK
     status = CHANGE if now or is_provided else MANUAL
     return Verdict(status, public, now, old_names.advice(name))

@@ -17,7 +17,7 @@ from .sources import Source
 class Definition(NamedTuple):
     """A class or function that the audited code defines.
 
-    `name` is the qualified name, such as `Outer.method`, and `scope` the scope of the body.
+    `name` is the qualified name, such as `Outer.method`. `scope` is the scope of the body.
     """
 
     name: str
@@ -294,8 +294,7 @@ class NameResolver:
     def __init__(self, modules: Iterable[Module]) -> None:
         self._modules: Dict[str, List[Module]] = {}
         self._answers: Dict[Tuple[Any, ...], List[Meaning]] = {}
-        # {function: the expressions that it returns}
-        self._returns: Dict[ast.AST, List[ast.expr]] = {}
+        self._returns: Dict[ast.AST, List[ast.expr]] = {}  # see `returned`
         for module in modules:
             for name in module.names:
                 self._modules.setdefault(name, []).append(module)
@@ -440,8 +439,10 @@ class NameResolver:
         if name in self._modules:
             return [name]
         definitions: List[Meaning] = [each for each in meanings if isinstance(each, Definition)]
+        if definitions:
+            return definitions
         # The last meaning is the name itself, which `home` does not define (see `is_undefined`).
-        return definitions or [each for each in meanings if self._is_outside(each)] + [name]
+        return [*filter(self._is_outside, meanings), name]
 
     def is_undefined(self, meaning: Meaning) -> bool:
         """Returns whether a meaning is a name in an audited module that does not define it."""

@@ -98,7 +98,7 @@ def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
             waiting += local
     certain = _certain_paths(files, [os.path.realpath(path) for path, _ in first_files])
     return {
-        module: nodes if real in certain else set() for real, (module, nodes, _) in files.items()
+        module: (nodes if real in certain else set()) for real, (module, nodes, _) in files.items()
     }
 
 

@@ -76,11 +76,8 @@ class Source(NamedTuple):
 class UnreadableError(Exception):
     """A file cannot be read or parsed.
 
-    Attributes:
-      path: the path of the file; "x.ipynb[3]" for the third cell of a notebook.
-      line: the line of the error, from 1.
-      column: the column of the error, from 1.
-      why: the reason, a sentence.
+    `path` is the file; "x.ipynb[3]" for the third cell of a notebook. `line` and `column` are
+    counted from 1, and `why` is a sentence.
     """
 
     def __init__(self, path: str, line: int, column: int, why: str) -> None:
@@ -91,14 +88,10 @@ class UnreadableError(Exception):
 def find(paths: Iterable[str]) -> List[str]:
     """Returns the paths of the files to read, in order and without repetitions.
 
-    Args:
-      paths: files with any ending, and folders. Folders are searched for .py and .ipynb files.
-        Hidden files and folders, links to folders, virtual environments, node_modules and
-        __pycache__ are left out.
-
-    Raises:
-      ValueError: a path does not exist, is not a regular file or folder, or is a folder without
-        .py and .ipynb files.
+    `paths` are files with any ending, and folders, which are searched for .py and .ipynb files.
+    Hidden files and folders, links to folders, virtual environments, node_modules and __pycache__
+    are left out. Raises a ValueError if a path does not exist, is not a regular file or folder, or
+    is a folder without .py and .ipynb files.
     """
     paths_by_real_path: Dict[str, str] = {}
     for path in paths:

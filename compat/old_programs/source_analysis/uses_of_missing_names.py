@@ -51,7 +51,6 @@ class MissingUses(ast.NodeVisitor):
     missing. It is called for names of TensorFlow and of the libraries in `old_names`.
 
     Attributes:
-      module: the `scopes.Module`.
       uses: a list of `MissingUse`.
       expected: a dict from each missing full name that guarded code uses to its guards.
     """
