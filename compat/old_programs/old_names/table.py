@@ -15,8 +15,9 @@ class Row(NamedTuple):
         tf.contrib.rnn tf.contrib.other -> new.module: What to watch out for.
             OldName Old=New
 
-    Without "-> new.module", `now` is None; without advice, `advice` is "". A row without names is
-    about whole modules. Lines that begin with "#" are comments.
+    Without "-> new.module", `now` is None; without advice, `advice` is "". "Old=New" is a name that
+    differs in the new module. A row without names is about whole modules. Lines that begin with "#"
+    are comments.
     """
 
     modules: List[str]
