@@ -41,11 +41,7 @@ class _PrintVersion(argparse.Action):
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs the command line and returns the exit code.
-
-    Args:
-      arguments: the command-line arguments after the program's name; by default `sys.argv[1:]`.
-    """
+    """Runs the command line and returns the exit code; `arguments` default to `sys.argv[1:]`."""
     parser = make_parser()
     words = sys.argv[1:] if arguments is None else arguments
     if not words:

@@ -152,8 +152,8 @@ def _check(arguments: argparse.Namespace):
         if value is not None and not has_meaning:
             beside = " and --model" if has_model else ""
             raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
-    has_both_names = has_model and (to == "keras" or arguments.like)
-    if arguments.name_map == "guess" and not has_both_names:
+    has_names = has_model and (to == "keras" or arguments.like)  # of a model and a v1 checkpoint
+    if arguments.name_map == "guess" and not has_names:
         needed = "--like, a v1 checkpoint with the names" if has_model else "--model"
         raise ValueError(f"--name-map guess needs {needed}.")
 

@@ -29,10 +29,8 @@ _TENSORFLOW_WHEELS = re.compile(
     r"(intel-)?tensorflow(-cpu|-gpu|-intel|-macos|-rocm|-cpu-aws|-aarch64)?$|tf-nightly(-cpu|-gpu)?$"
 )
 _NATIVE = "legacy-opt-native"
-_OTHER_PACKAGES = (
-    *("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py", "torch", "jax"),
-    _NATIVE,
-)
+_LIBRARIES = ("torch", "jax")  # in which recorded rules run
+_OTHER_PACKAGES = ("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py")
 _USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
 _KERNEL = re.compile(r"(Resource)?(Sparse)?Apply(\w+)$")
 # The forms of an update kernel: for ref or resource variables, and for dense or sparse gradients.
@@ -81,7 +79,7 @@ def diagnose() -> Dict[str, Any]:
         facts["packages"] = _packages()
         facts["recorded"] = {
             name: _error_of(importlib.import_module, "legacy_opt.recorded." + name)
-            for name in ("torch", "jax")
+            for name in _LIBRARIES
         }
         facts["tensorflow"] = _tensorflow()
         is_usable = facts["tensorflow"]["error"] is None
@@ -101,10 +99,11 @@ def _packages() -> Dict[str, str]:
     else:
         installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
     packages = sorted((name.lower().replace("_", "-"), v) for name, v in installed if name)
+    listed = {*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE}
     return {
         name: version
         for name, version in packages
-        if name in _OTHER_PACKAGES or _TENSORFLOW_WHEELS.match(name)
+        if name in listed or _TENSORFLOW_WHEELS.match(name)
     }
 
 

@@ -95,7 +95,7 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
         outcome = convert_command.execute(_conversion(arguments, converted), screen)
         if outcome.code != terminal.SUCCESS:
             return outcome
-        return _export(arguments, record, converted, None)
+        return _export(arguments, record, converted, name_map=None)  # `convert` has applied it
 
 
 def _conversion(arguments: argparse.Namespace, destination: str) -> argparse.Namespace:

@@ -43,14 +43,9 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
 
 
 def as_facts(checkpoint: Any, contents: Any) -> Dict[str, Any]:
-    """Returns the contents of a checkpoint as a JSON-serializable dict.
-
-    Args:
-      checkpoint: a checkpoint opened by `open_checkpoint`.
-      contents: the `Contents` of the checkpoint.
-    """
+    """Returns `contents`, the `Contents` of a checkpoint, as a JSON-serializable dict."""
     items = list(contents.items())
-    step = step_name = None
+    step, step_name = None, None
     if contents.step is not None:
         step = int(checkpoint.read(contents.step.stored.names[0]))
         step_name = contents.step.name
@@ -104,7 +99,7 @@ def _heading(facts: Dict[str, Any]) -> List[str]:
     for guess in facts["optimizers"]:
         scope = of_scope + guess["scope"] if guess["scope"] else ""
         count = plain_text.counted(guess["variables"], "variable")
-        lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, count, **guess))
+        lines.append(f"optimizer: {guess['label']} (slots {guess['name']}{scope}, {count})")
     if not facts["optimizers"]:
         lines.append("optimizer: unknown, because " + _reason(facts))
     return lines + [""]

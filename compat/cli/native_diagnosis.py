@@ -69,12 +69,9 @@ def classes() -> list:
 
 
 def made(cls: type, **choices: Any) -> Any:
-    """Creates an optimizer.
+    """Creates an optimizer with some arguments of the constructor.
 
-    Args:
-      cls: the class.
-      **choices: some arguments of the constructor. Other required arguments are 0.1, but
-        `global_step` is the graph's global step, or None if the graph has none.
+    Other required arguments are 0.1, but `global_step` is the graph's global step, or None.
     """
     required = {
         name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1

@@ -131,7 +131,7 @@ def _print_json(path: str, modules: Iterable[Any], missing: List[Any]) -> int:
     facts = {
         "script": path,
         "missing": [each._asdict() for each in missing],
-        "races": [{"path": path, "line": line} for path, line in global_steps.races(modules)],
+        "races": [{"path": file, "line": line} for file, line in global_steps.races(modules)],
         "runs": not certain,
     }
     print(json.dumps(facts, indent=2))
@@ -142,7 +142,7 @@ def _warn_of_races(modules: Iterable[Any], native: bool):
     from legacy_opt import versions  # not above: the command line does not need TensorFlow
 
     found = [(*place, global_steps.RACE) for place in global_steps.races(modules)]
-    if versions.has_contrib() and not native:  # otherwise legacy_opt replaces the classes
+    if versions.has_contrib() and not native:  # else the classes are legacy_opt's, without a race
         found += [(*place, decay_var_lists.DECAY_RACE) for place in decay_var_lists.races(modules)]
     for path, line, advice in found:
         text = plain_text.printable(f"{path}:{line}: {advice}")

@@ -32,26 +32,15 @@ INDENT = "    "  # of texts below their rows
 
 
 class Table(NamedTuple):
-    """A table of text cells.
+    """A table of text cells."""
 
-    Attributes:
-      columns: the headings; ">" at the beginning of a heading right-aligns the column.
-      rows: a list of tuples of strings, one string per column.
-      title: the line above the table, or "".
-    """
-
-    columns: Tuple[str, ...]
-    rows: List[Tuple[str, ...]]
-    title: str = ""
+    columns: Tuple[str, ...]  # the headings; ">" at the beginning right-aligns the column
+    rows: List[Tuple[str, ...]]  # one string per column
+    title: str = ""  # the line above the table, or ""
 
 
 def show(blocks: Iterable[Union[str, Table]], stream: TextIO):
-    """Prints lines of text and tables.
-
-    Args:
-      blocks: an iterable of `Table` objects and of strings without line breaks.
-      stream: the file to print to.
-    """
+    """Prints lines of text (strings without line breaks) and tables."""
     for block in blocks:
         if isinstance(block, Table):
             rows = [[printable(cell, stream) for cell in row] for row in block.rows]
@@ -70,11 +59,9 @@ def lines(
 ) -> Iterator[str]:
     """Yields the lines of a table, with aligned columns.
 
-    Args:
-      table: the `Table`.
-      width: the width of the terminal, or None for any width. If the table is wider, texts of the
-        last column are wrapped. If the column would become too narrow, they stand below the rows.
-      paint: a function (text, colour) that returns the text with the codes of the colour.
+    If the table is wider than `width`, which may be None, texts of the last column are wrapped. If
+    this column would become too narrow, its texts stand below the rows. `paint(text, colour)`
+    returns the text with the codes of the colour.
     """
     headings = [heading.lstrip(">") for heading in table.columns]
     right_aligned = [heading.startswith(">") for heading in table.columns]
@@ -116,14 +103,8 @@ def progress(
 ) -> Iterator[Callable[[int], Any]]:
     """Shows progress if `stream` is a terminal: a bar of tqdm, or a line if it is not installed.
 
-    Args:
-      label: the name of the work.
-      total: the number of units to process.
-      stream: the file to print to.
-      unit: the name of the unit, with a space before a word; by default, a byte.
-
-    Yields:
-      A function that advances the bar by a number of units.
+    The scope gets a function that advances the bar by a number of units. `total` is the number of
+    units. `unit` is the name of the unit: "B" for bytes, or a space and a word.
     """
     if not stream.isatty():
         yield lambda count: None

@@ -1,8 +1,4 @@
-"""Code that commands share: argument parsers, exit codes, and the function that runs a command.
-
-Exit codes: 0, success; 1, something needs manual work; 2, bad input. For bad input, one line on
-stderr says what is wrong, and nothing is written.
-"""
+"""Code that commands share: argument parsers, exit codes, and the function that runs a command."""
 
 from __future__ import annotations
 
@@ -34,23 +30,17 @@ from .. import messages, plain_text
 from . import colours, tables
 from .quiet import silence
 
-SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2
+SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2  # exit codes; for bad input, nothing is written
 _WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export")  # commands that do not need it
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
 class Outcome(NamedTuple):
-    """The result of a command.
+    """The result of a command."""
 
-    Attributes:
-      code: the exit code.
-      facts: a JSON-serializable dict, printed with `--json`.
-      blocks: lines and `tables.Table` objects, printed without `--json`.
-    """
-
-    code: int
-    facts: Dict[str, Any]
-    blocks: Tuple[Union[str, tables.Table], ...]
+    code: int  # the exit code
+    facts: Dict[str, Any]  # JSON-serializable; printed with `--json`
+    blocks: Tuple[Union[str, tables.Table], ...]  # lines and tables, printed without `--json`
 
 
 Commands = Any  # what `add_subparsers` of a parser returns
@@ -75,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
         """Yields the arguments up to "--", or up to a command or script with its own options."""
         has_command = any(action.nargs == argparse.PARSER for action in self._actions)
         with_value = [each.option_strings for each in self._actions if each.nargs != 0]
-        is_value = False  # of the option before it
+        is_value = False  # whether the next word is the value of an option
         for word in words:
             is_command = has_command and not is_value and word[:1] != "-"
             if word == "--" or is_command:
@@ -101,10 +91,7 @@ class CommandParser(argparse.ArgumentParser):
 def add_parser(
     commands: Commands, name: str, help: str, description: str, epilog: str, execute: Execute
 ) -> argparse.ArgumentParser:
-    """Adds a command with the options --json and --traceback, and returns its parser.
-
-    For `execute`, see `run_command`, which runs the command.
-    """
+    """Adds a command with --json and --traceback; `run_command` runs it by calling `execute`."""
     parser = commands.add_parser(
         name,
         help=help,
@@ -121,16 +108,10 @@ def add_parser(
 
 
 def run_command(name: str, execute: Execute, arguments: argparse.Namespace) -> int:
-    """Runs a command and prints its outcome.
+    """Runs a command, prints its outcome, and returns the exit code.
 
-    Args:
-      name: the command's name, for messages.
-      execute: a function that takes the parsed arguments and the stream for progress bars, and
-        returns an `Outcome`. All other output during the call is dropped.
-      arguments: the parsed arguments, including `json` and `traceback`.
-
-    Returns:
-      The exit code.
+    `execute` takes the parsed arguments and the stream for progress bars, and returns an `Outcome`.
+    All other output during the call is dropped.
     """
     try:
         with silence() as screen:
@@ -166,6 +147,6 @@ def _of_command(name: str, message: str) -> str:
 def one_line(error: BaseException) -> str:
     """Returns the message of an exception on one line."""
     # Errors of these classes have messages for users. Other messages need the name of the class.
-    is_for_users = isinstance(error, (ValueError, ImportError))
-    text = (is_for_users and messages.text_of(error)) or messages.with_class(error)
+    text = messages.text_of(error) if isinstance(error, (ValueError, ImportError)) else ""
+    text = text or messages.with_class(error)
     return plain_text.printable(" ".join(text.split()), sys.stderr)

@@ -83,12 +83,7 @@ def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
 
 
 class Kernels:
-    """The kernels of the programs of a record.
-
-    Args:
-      dtype: the dtype of the variables.
-      threads: the number of threads; None for one per processor.
-    """
+    """The kernels of the programs of a record. `threads` is None for one thread per processor."""
 
     def __init__(self, dtype: str, threads: Optional[int] = None) -> None:
         self._dtype = dtype
@@ -97,11 +92,7 @@ class Kernels:
         self._compiled: Dict[int, Tuple[Program, Kernel]] = {}
 
     def compile(self, group: Group) -> None:
-        """Compiles the programs of a group.
-
-        Raises:
-          RecordError: a program cannot be compiled.
-        """
+        """Compiles the programs of a group; raises a RecordError if one cannot be compiled."""
         for program, slots in programs_of(group):
             self._kernel(program, slots)
 
@@ -125,14 +116,11 @@ class Kernels:
     def update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
         """Updates a variable, which must have elements, and its slots in place.
 
-        Kernels get addresses, so everything is checked here.
-
-        Args:
-          update: the update of contiguous arrays.
-          scalars: the results of `Record.before`.
+        Kernels get addresses, so everything is checked here. `scalars` are the results of
+        `Record.before`.
 
         Raises:
-          RecordError: an array does not fit, or cannot be changed in place.
+          RecordError: an array is not contiguous, does not fit, or cannot be changed in place.
         """
         name, group, program, value, gradient, slots = update
         interpreter.check_array(repr(name), value, self._dtype, value.shape)

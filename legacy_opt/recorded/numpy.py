@@ -20,12 +20,7 @@ __all__ = ["NumpyOptimizer", "Rows", "State"]
 
 
 class NumpyLibrary(Library):
-    """The operations of NumPy.
-
-    Args:
-      flush_denormals: whether denormal numbers become zero, as in native kernels and in the
-        threads of TensorFlow.
-    """
+    """The operations of NumPy; see `NumpyOptimizer` for `flush_denormals`."""
 
     def __init__(self, flush_denormals: bool = True) -> None:
         super().__init__()
@@ -172,7 +167,8 @@ class NumpyOptimizer:
     Args:
       record: the `Record`.
       variables: a dict from names to arrays of the record's dtype, which `step` changes.
-      flush_denormals: whether denormal numbers become zero, as in native kernels.
+      flush_denormals: whether denormal numbers become zero, as in native kernels and in the
+        threads of TensorFlow.
       **hyperparameters: other values of hyperparameters, as in `hyperparameters`.
 
     Attributes:

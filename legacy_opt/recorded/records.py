@@ -48,19 +48,12 @@ class RecordError(ValueError):
 
 
 class Slot(NamedTuple):
-    """A slot, the state of a variable.
+    """A slot, the state of a variable."""
 
-    Attributes:
-      layout: one of `LAYOUTS`.
-      dtype: the name of the dtype.
-      initial: the initial value of all elements.
-      suffix: in a checkpoint, the slot's name is the variable's name, "/" and this suffix.
-    """
-
-    layout: str
-    dtype: str
-    initial: Number
-    suffix: str
+    layout: str  # one of `LAYOUTS`
+    dtype: str  # the name of the dtype
+    initial: Number  # the initial value of all elements
+    suffix: str  # in a checkpoint, the slot's name is the variable's name, "/" and this suffix
 
 
 class Group(NamedTuple):
@@ -93,15 +86,10 @@ class Group(NamedTuple):
 
 
 class Scalar(NamedTuple):
-    """A hyperparameter, or a shared (non-slot) variable such as a power of beta.
+    """A hyperparameter, or a shared (non-slot) variable such as a power of beta."""
 
-    Attributes:
-      dtype: the name of the dtype.
-      value: the initial value; None for a hyperparameter that was a tensor or function.
-    """
-
-    dtype: str
-    value: Optional[Number]
+    dtype: str  # the name of the dtype
+    value: Optional[Number]  # initial; None for a hyperparameter that was a tensor or function
 
 
 class Record(NamedTuple):

@@ -91,8 +91,9 @@ def _installed_version(package: str) -> Optional[str]:
 def _import_package(api: str) -> types.ModuleType:
     if not any(isinstance(each, _EstimatorFinder) for each in sys.meta_path):
         # An earlier import, without the view, may have failed and left modules in sys.modules.
-        for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
-            del sys.modules[name]
+        for name in list(sys.modules):
+            if name.partition(".")[0] == _PACKAGE:
+                del sys.modules[name]
         sys.meta_path.insert(0, _EstimatorFinder(_view_of_tensorflow()))
     return importlib.import_module(f"{_PACKAGE}._api.{api}.estimator")
 
@@ -123,21 +124,13 @@ class LazyModule(types.ModuleType):
 
 
 class RemovedModule(NamedTuple):
-    """A module that TensorFlow 2.16 or newer lacks, and the replacement.
+    """A module that TensorFlow 2.16 or newer lacks, and the replacement."""
 
-    Attributes:
-      home: the module of TensorFlow that had the removed module as an attribute.
-      path: the dotted name under which `home` is imported.
-      name: the name of the attribute.
-      origin: the package from which the replacement takes its attributes.
-      stand_in: the replacement, a `LazyModule`.
-    """
-
-    home: types.ModuleType
-    path: str
-    name: str
-    origin: str
-    stand_in: LazyModule
+    home: types.ModuleType  # of TensorFlow; the removed module was an attribute of it
+    path: str  # the dotted name under which `home` is imported
+    name: str  # of the attribute
+    origin: str  # the package from which the replacement takes its attributes
+    stand_in: LazyModule  # the replacement
 
 
 def removed_modules() -> List[RemovedModule]:
@@ -236,14 +229,14 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _RemovedLoader(importlib.abc.Loader):
-    """Replaces a module that needs removed parts of TensorFlow; see `_removed_class`."""
+    """Makes a module whose attributes are classes that cannot be instantiated."""
 
     def exec_module(self, module: types.ModuleType):
         module.__getattr__ = _removed_class
 
 
 def _removed_module(name: str) -> types.ModuleType:
-    """Returns a replacement for a removed module; see `_removed_class`."""
+    """Returns a module whose attributes are classes that cannot be instantiated."""
     module = types.ModuleType(name)
     module.__getattr__ = _removed_class
     return module
@@ -317,7 +310,7 @@ def _view_of_tensorflow() -> _View:
     v1 = _keras_2_of("v1")
     v2 = _keras_2_of("v2")
     names = ("initializers", "losses", "metrics", "optimizers")
-    keras = dict({name: getattr(v2, name) for name in names}, keras=v2)
+    replaced = dict({name: getattr(v2, name) for name in names}, keras=v2)
     legacy = v1.__internal__.legacy
     apis = {
         "v1": _View(
@@ -326,9 +319,9 @@ def _view_of_tensorflow() -> _View:
             layers=legacy.layers,
             nn=_View(tf.compat.v1.nn, rnn_cell=legacy.rnn_cell),
         ),
-        "v2": _View(tf.compat.v2, **keras),
+        "v2": _View(tf.compat.v2, **replaced),
     }
-    return _View(tf, compat=_View(tf.compat, **apis), **keras)
+    return _View(tf, compat=_View(tf.compat, **apis), **replaced)
 
 
 _Exported = TypeVar("_Exported")

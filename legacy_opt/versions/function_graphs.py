@@ -1,4 +1,4 @@
-"""Functions for the graphs of functions: those of `tf.function`, and branches and loops."""
+"""Functions for the graphs of functions: of `tf.function`, of branches and of loops."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def keras_1() -> ModuleType:
 def keras_optimizers_1() -> ModuleType:
     """Returns the module of `keras_1` with Keras' first optimizers, as in `tf.contrib.keras`."""
     home = keras_1().optimizers.get.__module__
-    # The second name is for TensorFlow up to 2.8: keras.optimizers, and keras.optimizer_v1.
+    # Up to TensorFlow 2.8, keras.optimizer_v1 (without "s") is beside keras.optimizers.
     names = (home + ".optimizer_v1", home[:-1] + "_v1")
     return next(sys.modules[name] for name in names if name in sys.modules)
 
@@ -115,8 +115,7 @@ def keras_3() -> ModuleType:
     if not hasattr(keras, "ops"):
         raise ImportError(
             f"Keras 3 is not installed; tf.keras is Keras {keras_facts()['version']}. Keras 3 "
-            "needs TensorFlow 2.16 or newer. To use the installed Keras, pass "
-            "api='optimizer_v2'."
+            "needs TensorFlow 2.16 or newer. To use the installed Keras, pass api='optimizer_v2'."
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportError(
@@ -164,7 +163,7 @@ def create_optimizer_weights(optimizer: KerasOptimizer, variables: List[KerasVar
         optimizer._create_all_weights(variables)
     else:  # TensorFlow up to 2.2
         optimizer = getattr(optimizer, "_optimizer", optimizer)  # inside a LossScaleOptimizer
-        _ = optimizer.iterations  # creates this variable  # creates this variable
+        _ = optimizer.iterations  # reading the property creates the variable
         optimizer._create_hypers()
         optimizer._create_slots(variables)
 

@@ -43,7 +43,7 @@ def runs_in_order() -> bool:
 
 
 def for_a_session() -> bool:
-    """Whether the outermost context is a TF1 graph. Functions and branches do not count."""
+    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -173,12 +173,10 @@ def compiling_with_xla() -> bool:
 def xla_compiles_unique() -> bool:
     """Whether XLA can compile `tf.unique`, which updates with sparse gradients use."""
     for name in ("jit_compile", "experimental_compile"):  # the second name: TensorFlow < 2.5
-        try:
+        with contextlib.suppress(TypeError, tf.errors.OpError):
             compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
             _run_once(compiled, [1, 1])
             return True
-        except (TypeError, tf.errors.OpError):
-            continue
     return False
 
 

@@ -8,19 +8,12 @@ import tensorflow as tf
 
 
 class Part(NamedTuple):
-    """The position of a part (one of the partitions) in a partitioned variable.
+    """The position of a part (one of the partitions) in a partitioned variable."""
 
-    Attributes:
-      full_name: the name of the whole variable.
-      full_shape: the shape of the whole variable, a list.
-      shape: the shape of the part, a list.
-      offset: the first index of the part along each axis, a list.
-    """
-
-    full_name: str
-    full_shape: List[int]
-    shape: List[int]
-    offset: List[int]
+    full_name: str  # of the whole variable
+    full_shape: List[int]  # of the whole variable
+    shape: List[int]  # of the part
+    offset: List[int]  # the first index of the part along each axis
 
     @property
     def axis(self) -> Optional[int]:
@@ -69,12 +62,8 @@ def fit_slice_info(
     separately. The saved name then contains the position of the part, so that a graph with other
     partitions does not restore the slot.
 
-    Args:
-      slot: the slot variable.
-      variable: the part that the slot belongs to.
-      axes: see `Slot.axes`.
-      part_by_part: whether to save the slot of each part separately, under the slot's name in the
-        graph.
+    For `axes`, see `Slot.axes`. If `part_by_part` is true, the slot of each part is saved
+    separately in any case, under the slot's name in the graph.
     """
     part = part_of(variable)
     if part is None:
@@ -85,7 +74,8 @@ def fit_slice_info(
             return  # the copied slice info is right
         if part.axis in axes:
             suffix = slot.op.name[len(variable.op.name) + 1 :]
-            full_shape, shape, offset = ([each[axis] for axis in axes] for each in part[1:])
+            lists = part.full_shape, part.shape, part.offset
+            full_shape, shape, offset = ([each[axis] for axis in axes] for each in lists)
             slot._set_save_slice_info(
                 tf.Variable.SaveSliceInfo(f"{part.full_name}/{suffix}", full_shape, offset, shape)
             )

@@ -15,11 +15,7 @@ def clipped_by_global_norm(
 ) -> List[ArrayUpdate]:
     """Returns updates whose gradients are multiplied so that their global norm is at most a limit.
 
-    Args:
-      library: the array library.
-      record: the record, whose `clipping` is not None.
-      updates: the updates. The squares are added in this order.
-      limits: the limit for each update.
+    The squares are added in the order of `updates`. `limits` has the limit for each update.
     """
     dtype = record.dtype
     gradients = [each.gradient for each in updates]

@@ -15,15 +15,10 @@ from legacy_opt.recorded.records import Group, Record, RecordError, Slot
 
 
 class Computation(NamedTuple):
-    """Computes operations of arrays and Python's integers; `do` in the functions of `OPERATIONS`.
-
-    Attributes:
-      library: the array library.
-      dtype: the dtype of the results.
-    """
+    """Computes operations of arrays and Python integers; `do` in the functions of `OPERATIONS`."""
 
     library: Library
-    dtype: str
+    dtype: str  # of the results
 
     def __call__(self, name: str, *operands: Any) -> Any:
         operation = OPERATIONS[name]
@@ -50,16 +45,12 @@ def values_of(
     results: Collection[int],
     of_rows: bool = False,
 ) -> Sequence[Any]:
-    """Computes the values of nodes.
+    """Computes the values of nodes. Only the values at the positions `results` are kept.
 
-    Args:
-      library: the array library.
-      nodes: the nodes of a function or program.
-      inputs: a dict from inputs (kind, name) to arrays.
-      results: the positions of the nodes whose values are needed.
-      of_rows: see `Library.sum`.
+    `inputs` is a dict from inputs (kind, name) to arrays. For `of_rows`, see `Library.sum`.
     """
-    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}  # the last i stays
+    # By position; a later node that uses the value replaces an earlier one.
+    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}
     values: List[Any] = []
     for i, node in enumerate(nodes):
         operands = [values[each] for each in node.inputs]
@@ -125,21 +116,14 @@ def run_program(
     slots: Mapping[str, Any],
     scalars: Mapping[str, Any],
 ) -> Tuple[Any, Dict[str, Any], Dict[str, Any]]:
-    """Computes an update.
+    """Computes an update of a variable, or of the touched rows of a variable.
 
-    Args:
-      library: the array library.
-      program: the program.
-      layouts: the slots of the variable's group.
-      gradient: the gradient of the variable, or of its touched rows.
-      value: the value of the variable, or of its touched rows.
-      slots: a dict from names to values, which can be broadcast to the shape of `value`.
-      scalars: the results of `Record.before`.
+    `value`, `gradient` and the returned values are of the variable or of these rows. The values of
+    `slots` can be broadcast to the shape of `value`. `scalars` are the results of `Record.before`.
 
     Returns:
-      The new value of the variable, or of its touched rows; a dict from names of changed slots to
-      their new values, or those of the touched rows; and a dict from names of slots to factors, by
-      which the other rows are multiplied.
+      The new value; a dict from names of changed slots to their new values; and a dict from names
+      of slots to factors, by which the rows that are not touched are multiplied.
     """
     inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
     inputs.update({(programs.SLOT, name): each for name, each in slots.items()})
@@ -178,10 +162,7 @@ def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
 def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape of a slot's value in a program.
 
-    Args:
-      slot: the slot.
-      by_rows: whether the program gets touched rows.
-      shape: the shape of the variable, or of its touched rows.
+    `shape` is the shape of the variable or, if the program is `by_rows`, of its touched rows.
     """
     shape = tuple(shape)
     return {
@@ -195,10 +176,8 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
 def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
     """Returns a view of a slot, and the place in the view that an update reads and writes.
 
-    Args:
-      array: the slot as it is stored, which is contiguous.
-      slot: the slot's declaration.
-      ids: the touched rows that the program gets; None for all.
+    `array` is the slot as it is stored, which is contiguous. `ids` are the touched rows that the
+    program gets; None for all rows.
     """
     if slot.layout in CountLayout.KINDS:
         return CountLayout.place(array, ids)
@@ -210,12 +189,10 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
     """Raises a RecordError if a gradient does not have the shape and dtype of a variable.
 
-    Args:
-      name: the name of the variable.
-      gradient: an array, or a pair (ids, values) of arrays.
-      variable: the variable.
+    The gradient is an array, or a pair (ids, values) of arrays.
     """
-    expected, values = variable.shape, gradient
+    expected = variable.shape
+    values = gradient
     if isinstance(gradient, tuple):
         ids, values = gradient
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -266,7 +243,7 @@ def given_hyperparameters(
       functions: whether a value may be a function, such as a schedule.
 
     Raises:
-      RecordError: a name is unknown, a hyperparameter has no value, or the record cannot have a
+      RecordError: a name is unknown, a hyperparameter has no value, or `_check_number` refuses a
         value.
     """
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
@@ -295,7 +272,8 @@ def _check_number(record: Record, name: str, value: Any) -> None:
     if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
         return  # an array, which may be in the memory of a GPU
     try:
-        number = None if is_fixed and callable(value) else float(0 + value)  # a text is no number
+        # `0 +`, because `float` alone would accept a text.
+        number = None if is_fixed and callable(value) else float(0 + value)
     except (TypeError, ValueError):
         raise RecordError(f"{name} must be a number, got {value!r}") from None
     is_changed = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
@@ -317,7 +295,8 @@ def started(record: Record, values: Mapping[str, Any]) -> Record:
     """Returns a record in which initial values follow these values of hyperparameters."""
     starts = {}
     for name, hyperparameter in record.initial.items():
-        value, recorded = values[hyperparameter], record.hyperparameters[hyperparameter].value
+        value = values[hyperparameter]
+        recorded = record.hyperparameters[hyperparameter].value
         # A recorded value is rounded to the dtype of the hyperparameter, an initial value is not.
         if not isinstance(value, (int, float)) or value != recorded:
             starts[name] = value

@@ -23,9 +23,8 @@ class Library:
     Arrays have Python's operators. A value of the level "element" has the shape of the variable or
     of its touched rows; values of other levels can be broadcast to this shape.
 
-    Args:
-      level: "exact" computes the bits of native kernels; "fast" leaves functions and sums to the
-        array library.
+    With "exact" as `level` (of exactness), results have the bits of native kernels; "fast" leaves
+    functions and sums to the array library.
     """
 
     def __init__(self, level: str = EXACT) -> None:
@@ -77,12 +76,12 @@ class Library:
         """Returns the float64 numbers with these bits."""
         raise NotImplementedError
 
-    def function(self, row: Operation, operands: Sequence[Any], dtype: str) -> Any:
+    def function(self, operation: Operation, operands: Sequence[Any], dtype: str) -> Any:
         """Computes an elementary function; at the level "exact" in float64, then rounded once."""
         if not self._is_exact:
-            return self.fast(row.fast)(*operands)
+            return self.fast(operation.fast)(*operands)
         wide = [self.cast(each, "float64") for each in operands]
-        return self.cast(row.function(self, *wide), dtype)
+        return self.cast(operation.function(self, *wide), dtype)
 
     def fast(self, name: str) -> Any:
         """Returns the array library's own function of this name."""
@@ -101,10 +100,8 @@ class Library:
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
         """Adds float64 numbers; at the level "exact" in the order of native kernels.
 
-        Args:
-          x: an array of float64.
-          level: the level of the result.
-          of_rows: whether the program has matrices. A partial sum of all elements is then a row.
+        `level` is the level of the result. `of_rows` says whether the program has matrices: then,
+        each row is a partial sum of the sum of all elements.
         """
         if self._is_exact:
             return ordered_sum(self, x, level, of_rows)
@@ -122,7 +119,6 @@ class Library:
 
     def rounded(self, x: Any, dtype: str) -> Any:
         """Returns a rounded result; targets may replace denormal numbers by zero here."""
-        del dtype
         return x
 
     def summed_in_place(self, rows: Any) -> Any:

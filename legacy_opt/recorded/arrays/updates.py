@@ -24,12 +24,9 @@ def updated(
 ) -> Tuple[Any, Dict[str, Any]]:
     """Returns the new values of a variable and its slots; by default, changes the arrays.
 
-    Args:
-      library: the array library.
-      update: the update. The ids of a sparse gradient are distinct.
-      scalars: the results of `Record.before`.
-      taken: a function (array, place) that returns the elements at a place (ids, or ... for all).
-      written: a function (array, place, values) that returns the array with other values there.
+    The ids of a sparse gradient are distinct. `scalars` are the results of `Record.before`.
+    `taken(array, place)` returns the elements at a place: ids, or ... for all elements.
+    `written(array, place, values)` returns the array with other values at a place.
     """
     _, group, program, variable, gradient, slots = update
     slots = dict(slots)
@@ -37,7 +34,9 @@ def updated(
     if isinstance(gradient, tuple):
         ids, gradient = gradient
 
-    def read(array: Any, dtype: str = str(variable.dtype).rpartition(".")[2]) -> Any:
+    dtype_of_variable = str(variable.dtype).rpartition(".")[2]
+
+    def read(array: Any, dtype: str = dtype_of_variable) -> Any:
         return library.rounded(library.array(array), dtype)
 
     if ids is not None and group.first is not None:

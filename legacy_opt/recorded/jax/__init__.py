@@ -111,8 +111,11 @@ class JaxOptimizer:
         """Yields the slot of this name, or None, for each parameter."""
         for group, (_, value) in zip(groups, leaves):
             slot = group.slots.get(name)
-            shape = stored_shape(slot.layout, value.shape) if slot else None
-            yield jnp.full(shape, slot.initial, dtype_of(slot.dtype)) if slot else None
+            if slot is None:
+                yield None
+            else:
+                shape = stored_shape(slot.layout, value.shape)
+                yield jnp.full(shape, slot.initial, dtype_of(slot.dtype))
 
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
@@ -159,12 +162,8 @@ class JaxOptimizer:
     ) -> Tuple[Any, State]:
         """Returns a tree with the result of `update` for each parameter, and the new state.
 
-        Args:
-          params: see `step`.
-          state: see `step`.
-          gradients: see `step`.
-          update: `updates.updated`, or a function like it.
-          unchanged: a function that returns the result for a parameter without an update.
+        Like `step`; but `update` is `updates.updated` or a function like it, and `unchanged` is a
+        function that returns the result for a parameter without an update.
         """
         leaves, tree = leaves_of(params)
         slots = {name: tree.flatten_up_to(each) for name, each in state.slots.items()}
@@ -205,8 +204,8 @@ class JaxOptimizer:
         """Returns the hyperparameters of a step as arrays.
 
         Raises:
-          RecordError: a name is unknown or missing, a value has another sign than when it was
-            recorded, or a float replaces an integer.
+          RecordError: a name is unknown or missing, a float replaces an integer, or, outside of
+            compiled functions, a value has another sign than when it was recorded.
         """
         scalars = self.record.hyperparameters
         if set(values) != set(scalars):
@@ -243,10 +242,11 @@ def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
     A name is the keys of the path to the array, joined by "/".
     """
     pairs, tree = jax.tree_util.tree_flatten_with_path(params)
-    return [
+    named = [
         (jax.tree_util.keystr(path, simple=True, separator="/"), jnp.asarray(value))
         for path, value in pairs
-    ], tree
+    ]
+    return named, tree
 
 
 def _checked(gradient: Any, name: str, variable: Any) -> Any:

@@ -17,6 +17,7 @@ def hidden_zero(*arrays: Any) -> Any:
     No square has the remainder 2 when divided by 3. One of the arrays must not be a constant of the
     program.
     """
+    # The first element of each array, or 0 if the array is empty.
     firsts = [each[(slice(1),) * each.ndim].sum().astype("int32") for each in arrays]
     number = sum(firsts) & 0xFFF
     return number * number % 3 // 2
@@ -115,12 +116,7 @@ def dtype_of(name: str) -> Any:
 
 
 class JaxLibrary(Library):
-    """The operations of JAX.
-
-    Args:
-      level: "exact" or "fast". With "exact", all arrays are `Exact`.
-      zero: see `Exact`; None if nothing is rounded.
-    """
+    """The operations of JAX. At the level "exact", all arrays are `Exact`; see there for `zero`."""
 
     def __init__(self, level: str, zero: Any = None) -> None:
         super().__init__(level)

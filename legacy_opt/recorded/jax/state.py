@@ -139,7 +139,7 @@ def _parameters(
     """
     leaves, _ = leaves_of(params)
     names_of = {path: name for name, path in (names or {}).items()}
-    slots_of: Dict[str, List[Dict[str, Any]]] = {}  # by path; from each state that has slots
+    slots_of: Dict[str, List[Dict[str, Any]]] = {}  # by path, the slots in each state with slots
     for state in states:
         slots: Dict[str, Dict[str, Any]] = {}
         for slot, tree in state.slots.items():
@@ -154,9 +154,9 @@ def _parameters(
     named = [(names_of.get(path, path), path, value) for path, value in leaves]
     for name, path, value in distinct(named):
         of_states = slots_of.get(path, [])
+        group = state_files.group_of(record, name, value.dtype, value.shape)
         if len(of_states) > 1:
             raise RecordError(f"state has {len(of_states)} states of {name!r}, expected 1")
-        group = state_files.group_of(record, name, value.dtype, value.shape)
         if not of_states and group is not None and not group.slots:
             of_states = [{}]
         found.append((path, name, value, of_states[0] if of_states else None))

@@ -22,13 +22,13 @@ def from_record(
     """Makes a transformation whose updates change parameters by a recorded rule.
 
     If no other transformation follows, `optax.apply_updates(params, updates)` gives the same bits
-    as native kernels. The state is a `State`, in the state of `optax.chain` if there is one. As
-    with `optax.inject_hyperparams`, a new value in `hyperparams` does not compile a step again.
+    as native kernels. The state is a `State`; a state of `optax.chain` contains it. As with
+    `optax.inject_hyperparams`, JAX does not compile again for new values in `hyperparams`.
 
     The rules of AdagradDA, AdamW, Ftrl, MomentumW, ProximalAdagrad and ProximalGradientDescent do
-    not subtract an update from the parameter. Their updates are the new minus the old parameter, in
-    float64 for float32. They are exact if the new parameter is zero or at least 2**-28 of the old
-    one. For float64, use `JaxOptimizer`.
+    not subtract an update from the parameter. Their updates are new minus old parameters; for
+    float32, the updates are float64. They are exact if the new parameter is zero or at least 2**-28
+    of the old one. For float64, use `JaxOptimizer`.
 
     Example::
 
@@ -50,7 +50,7 @@ def from_record(
       **hyperparameters: other values of hyperparameters: numbers or schedules.
 
     Raises:
-      RecordError: see `JaxOptimizer`; or `level` is "exact", and no update gives the exact bits.
+      RecordError: see `JaxOptimizer`; or `level` is "exact", and no update gives the same bits.
       ValueError: `level` is unknown.
     """
     optimizer = JaxOptimizer(record, level, **hyperparameters)

@@ -30,7 +30,8 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
     Raises:
       RecordError: the optimizer is not built, or two variables have the same name.
     """
-    record, variables, slots = optimizer.record, {}, {}
+    record = optimizer.record
+    variables, slots = {}, {}
     for name, variable, is_trained in _named(optimizer, names):
         variables[name] = _array(variable)
         if not is_trained:
@@ -62,7 +63,8 @@ def load_state(
         check_variable(state, name, variable, bool(is_trained))
     for name, variable, is_trained in found:
         variable.assign(state.variables[name])
-        for slot, each in (optimizer.slots(variable) if is_trained else {}).items():
+        slots = optimizer.slots(variable) if is_trained else {}
+        for slot, each in slots.items():
             each.assign(state.slots[name][slot])
     for name, variable in optimizer.shared.items():
         variable.assign(state.shared[name])
@@ -72,7 +74,7 @@ def load_state(
 def _named(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, ...]]:
-    """Yields tuples (name, variable of Keras, True; or None if the variable is not trained)."""
+    """Yields tuples (name, variable of Keras, is_trained: True or None)."""
     if not optimizer.built:
         raise RecordError("the optimizer has no state: call optimizer.build(variables)")
     return named_variables(((str(each.path), each, True) for each in optimizer.trained), names)

@@ -63,7 +63,7 @@ _Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 def _settings(state: SavedState, library: str, hyper: Hyper) -> List[Setting]:
     """Returns the optimizers of another library that may be the same."""
     rows = neighbours.of_library(library)[state.record.optimizer]
-    rows = [e for e in rows if e.needs in hyper] or [e for e in rows if not e.needs]
+    rows = [row for row in rows if row.needs in hyper] or [row for row in rows if not row.needs]
     slots = {name for of_variable in state.slots.values() for name in of_variable}
     given: Dict[str, Any] = dict(hyper, step=_steps_of(state, hyper), slots=slots)
     found = []
@@ -97,13 +97,9 @@ def chosen(
     Each trains on dense gradients of several scales, with constant and falling rates. The largest
     difference counts.
 
-    Args:
-      state: the state to translate. Its shared variables, global step and slots matter.
-      library: the name of the library.
-      called: a format string for the name of an optimizer in messages.
-      train: a function that translates a state, trains on gradients with rates, and returns the
-        variables.
-      hyperparameters: other values of hyperparameters.
+    The shared variables, global step and slots of `state` matter. `called` is a format string for
+    the name of an optimizer in messages. `train` translates a state, trains on gradients with
+    rates, and returns the variables. `hyperparameters` have other values than in the record.
 
     Raises:
       RecordError: the library has no such optimizer, or its training differs.
@@ -148,7 +144,7 @@ def chosen(
 
 
 def _scale_of(state: SavedState) -> List[float]:
-    """Returns the scale of the smallest gradients, by the slots with means of squares, if any."""
+    """Returns [the scale of the smallest gradients], or [] if no slot has means of squares."""
     found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
     squares = [np.quantile(each[each > 0], 0.01) for each in found if np.any(each > 0)]
     return [float(np.sqrt(min(squares) / _full(state)))] if squares else []
@@ -172,7 +168,8 @@ def _measured(
             for name, shape in shapes.items()
         }
 
-    weights, gradients = drawn(1.0), [drawn(scale) for _ in range(_BEFORE + _AFTER)]
+    weights = drawn(1.0)
+    gradients = [drawn(scale) for _ in range(_BEFORE + _AFTER)]
     optimizer = NumpyOptimizer(record, weights, **hyper)
     optimizer.state.shared.update(state.shared)
     optimizer.state.global_step = state.global_step

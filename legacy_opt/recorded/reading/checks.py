@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import DTYPES, FLOATS, INTEGERS, OPERATIONS, SUMS
-from legacy_opt.programs.program import (
-    ADD,
-    ASSIGN,
-    ELEMENT,
-    FADE,
-    GRADIENT,
-    LEVELS,
-    NUMBER,
-    OF_MATRICES,
-    SCALAR,
-    SLOT,
-    SUMS_OF_LEVELS,
-    TENSOR,
-    VALUE,
-    Change,
-    Function,
-    Node,
-    Program,
-    joined_level,
-)
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    CLIPPINGS,
-    LAYOUTS,
-    Group,
-    Number,
-    Record,
-    RecordError,
-    Scalar,
-    Slot,
-    slot_inputs,
-)
+from legacy_opt.programs.program import Change, Function, Node, Program, joined_level
+from legacy_opt.recorded import records
+from legacy_opt.recorded.records import Group, Number, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.writing import number_text
 
 # Limits, so that a damaged or hostile file costs little time and memory.
@@ -56,7 +28,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._at: List[str] = []  # the path of the part, for error messages
-        self._count = 0  # of nodes and operands
+        self._count = 0  # of all nodes and operands of the document
 
     def read(self, kind: Any, value: Any, known: Mapping[str, Any] = {}, at: str = "") -> Any:
         """Reads a part of a record; `kind` is a class in `_CHECKS`, and `at` the part's name."""
@@ -97,7 +69,7 @@ class Reader:
         return fixed
 
     def function(self, name: str, value: Any, found: Dict[str, Any]) -> Function:
-        return self.read(Function, value, {"inputs": _numbers(found["scalars"])}, name)
+        return self.read(Function, value, {"inputs": _numbers(found["scalars"])}, at=name)
 
     def results(self, name: str, value: Any, found: Dict[str, Any]) -> Dict[str, int]:
         results = self.named(name, value)
@@ -106,7 +78,8 @@ class Reader:
         return results
 
     def after(self, name: str, value: Any, found: Dict[str, Any]) -> Function:
-        function, shared = self.function(name, value, found), found["shared"]
+        function = self.function(name, value, found)
+        shared = found["shared"]
         for each, position in function.results.items():
             if each not in shared or function.nodes[position].dtype != shared[each].dtype:
                 self.refuse(f"after: {shown(each)} is no shared variable of this dtype")
@@ -114,17 +87,20 @@ class Reader:
 
     def clipping(self, name: str, value: Any, found: Dict[str, Any]) -> Optional[str]:
         if value is not None:
-            self.one_of(name, value, CLIPPINGS)
-            limit = found["hyperparameters"].get(CLIP_NORM)
+            self.one_of(name, value, records.CLIPPINGS)
+            limit = found["hyperparameters"].get(records.CLIP_NORM)
             if limit is None or limit.dtype != found["dtype"]:
-                self.refuse(f"clipping: there is no hyperparameter {CLIP_NORM!r} of this dtype")
+                self.refuse(
+                    f"clipping: there is no hyperparameter {records.CLIP_NORM!r} of this dtype"
+                )
         return value
 
     def groups(self, name: str, value: Any, found: Dict[str, Any]) -> Tuple[Group, ...]:
-        before, groups = found["before"], self.items(name, value, MOST_GROUPS)
+        groups = self.items(name, value, MOST_GROUPS)
+        before = found["before"]
         scalars = {each: before.nodes[i].dtype for each, i in before.results.items()}
         known = {"dtype": found["dtype"], "scalars": scalars}
-        return tuple(self.read(Group, g, known, f"groups[{i}]") for i, g in enumerate(groups))
+        return tuple(self.read(Group, g, known, at=f"groups[{i}]") for i, g in enumerate(groups))
 
     def variables(self, name: str, value: Any, found: Dict[str, Any]) -> Any:
         if value is None:
@@ -151,7 +127,7 @@ class Reader:
     def program(self, name: str, value: Any, found: Dict[str, Any]) -> Union[Program, str]:
         if isinstance(value, str):
             return value[:LONGEST_NAME]
-        return self.read(Program, value, {**found, "place": name}, name)
+        return self.read(Program, value, {**found, "place": name}, at=name)
 
     def first(self, name: str, value: Any, found: Dict[str, Any]) -> Optional[Program]:
         if value is None:
@@ -165,8 +141,9 @@ class Reader:
         if not isinstance(value, bool) or (value and found["place"] == "dense"):
             self.refuse(f"by_rows is {shown(value)}")
         inputs = _numbers(found["scalars"])
-        inputs.update({(TENSOR, each): (ELEMENT, found["dtype"]) for each in (GRADIENT, VALUE)})
-        for each in slot_inputs(found["slots"], value):
+        for each in (programs.GRADIENT, programs.VALUE):
+            inputs[programs.TENSOR, each] = (programs.ELEMENT, found["dtype"])
+        for each in records.slot_inputs(found["slots"], value):
             inputs[each.key] = (each.level, each.dtype)
         found["inputs"] = inputs
         return value
@@ -180,20 +157,22 @@ class Reader:
             self._count += 1 + len(nodes[-1].inputs)
             if self._count > MOST_NODES:
                 self.refuse(f"there are more than {MOST_NODES} nodes and operands")
-        have_sums = (each.level in OF_MATRICES or each.operation in SUMS for each in nodes)
-        if found.get("by_rows") and any(have_sums):
+        are_sums = (each.level in programs.OF_MATRICES or each.operation in SUMS for each in nodes)
+        if found.get("by_rows") and any(are_sums):
             self.refuse("an update of rows has a sum")
         return tuple(nodes)
 
     def value(self, name: str, value: Any, found: Dict[str, Any]) -> int:
-        return self._position(name, value, found["nodes"], level=ELEMENT, dtype=found["dtype"])
+        nodes, dtype = found["nodes"], found["dtype"]
+        return self._position(name, value, nodes, level=programs.ELEMENT, dtype=dtype)
 
     def changes(self, name: str, value: Any, found: Dict[str, Any]) -> Dict[str, Change]:
         changes = {}
         for slot, change in self.named(name, value).items():
             if slot not in found["slots"]:
                 self.refuse(f"changes: there is no slot {shown(slot)}")
-            changes[slot] = self._change(change, found["nodes"], found["inputs"][SLOT, slot])
+            level_and_dtype = found["inputs"][programs.SLOT, slot]
+            changes[slot] = self._change(change, found["nodes"], level_and_dtype)
         return changes
 
     def nonzero(self, name: str, value: Any, found: Dict[str, Any]) -> Tuple[str, ...]:
@@ -211,18 +190,20 @@ class Reader:
 
     # Parts of programs.
 
-    def _change(self, change: Any, nodes: Sequence[Node], slot: Tuple[str, str]) -> Change:
+    def _change(
+        self, change: Any, nodes: Sequence[Node], level_and_dtype: Tuple[str, str]
+    ) -> Change:
         parts = self.items("changes", change, 3)
-        level, dtype = slot
+        level, dtype = level_and_dtype
         how = parts[0] if parts else None
-        length = 3 if how == FADE else 2
-        if how not in (ASSIGN, ADD, FADE) or len(parts) != length:
+        length = 3 if how == programs.FADE else 2
+        if how not in (programs.ASSIGN, programs.ADD, programs.FADE) or len(parts) != length:
             self.refuse(f"changes: {shown(change)} is no change")
         node = self._position("changes", parts[1], nodes, level, dtype)
-        if how != FADE:
+        if how != programs.FADE:
             return Change(str(how), node)
-        factor = self._position("changes", parts[2], nodes, SCALAR, dtype)
-        return Change(FADE, node, factor)
+        factor = self._position("changes", parts[2], nodes, programs.SCALAR, dtype)
+        return Change(programs.FADE, node, factor)
 
     def _position(
         self, what: str, position: Any, nodes: Sequence[Node], level: str, dtype: str
@@ -246,7 +227,7 @@ class Reader:
             self.refuse("a node has an operation, a dtype, a level and operands")
         operation, dtype, level, operands, *detail = parts
         dtype = self.one_of("dtype", dtype, DTYPES)
-        level = self.one_of("level", level, LEVELS)
+        level = self.one_of("level", level, programs.LEVELS)
         operands = self.items("operands", operands, MOST_NAMES)
         for each in operands:
             if not _is_whole(each, len(earlier)):
@@ -255,7 +236,7 @@ class Reader:
             if operands or len(detail) != 1:
                 self.refuse(f"{operation} has a detail and no operands")
             if operation == "Const":
-                return Node("Const", dtype, SCALAR, (), self.number_of(detail[0], dtype))
+                return Node("Const", dtype, programs.SCALAR, (), self.number_of(detail[0], dtype))
             kind_and_name = tuple(self.items("an input", detail[0], 2))
             if not all(isinstance(each, str) for each in kind_and_name):
                 self.refuse(f"{shown(detail[0])} is no input")
@@ -276,7 +257,7 @@ class Reader:
         if rule.dtype_of_result(dtypes) not in ("any", node.dtype):
             self.refuse(f"{node.operation} of {dtypes} is no {node.dtype}")
         if node.operation in SUMS:
-            fits = (operands[0].level, node.level) in SUMS_OF_LEVELS
+            fits = (operands[0].level, node.level) in programs.SUMS_OF_LEVELS
         else:
             fits = joined_level([each.level for each in operands]) == node.level
         if not fits:
@@ -339,7 +320,7 @@ class Reader:
 
 
 def _numbers(dtypes: Mapping[str, str]) -> Dict[Any, Any]:
-    return {(NUMBER, name): (SCALAR, dtype) for name, dtype in dtypes.items()}
+    return {(programs.NUMBER, name): (programs.SCALAR, dtype) for name, dtype in dtypes.items()}
 
 
 def _one_of(*known: str) -> _Check:
@@ -358,7 +339,7 @@ def _text(reader: Reader, name: str, value: Any, found: Dict[str, Any]) -> str:
 _CHECKS: Mapping[Any, Mapping[str, _Check]] = {
     Scalar: {"dtype": _one_of(*DTYPES), "value": Reader.start},
     Slot: {
-        "layout": _one_of(*LAYOUTS),
+        "layout": _one_of(*records.LAYOUTS),
         "dtype": _one_of(*DTYPES),
         "initial": Reader.start,
         "suffix": _text,

@@ -55,9 +55,8 @@ def record(
         )
     contract.check("record", optimizer, RecordError)
     if type(optimizer) is ClipByGlobalNormOptimizer:
-        return _with_clipping(
-            record(optimizer.wrapped[0], variables, dtype, decay_var_list), optimizer
-        )
+        inner = record(optimizer.wrapped[0], variables, dtype, decay_var_list)
+        return _with_clipping(inner, optimizer)
     name = type(optimizer).__name__
     dtype = tf.as_dtype(dtype)
     if dtype.name not in FLOATS:
@@ -74,7 +73,7 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
     def traced(changed: Mapping[str, Any]) -> Record:
-        """Records again, with other values of hyperparameters, a variable of each group."""
+        """Records a variable of each group again, with other values of hyperparameters."""
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
             values = constructor.attributes({attributes[key]: changed[key] for key in changed})
@@ -141,7 +140,8 @@ def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[
         with tf.Graph().as_default():
             found = _Recorder(_copy(optimizer), named, dtype).groups()
         for group, shape in zip(found, shapes):
-            if group[2:] != groups[min(len(shape), len(groups) - 1)][2:]:
+            expected = groups[min(len(shape), len(groups) - 1)]
+            if group[2:] != expected[2:]:  # all but `variables` and `ranks`
                 raise UnsupportedError(
                     "the rule depends on the shape of the variable: pass variables, a dict from "
                     "names to shapes"
@@ -159,8 +159,8 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
                 return f"its method {name}"
     for name, value in vars(optimizer).items():
         texts = value if isinstance(value, (list, tuple, set, frozenset)) else ()
-        is_other = name in ("_hyperparameter_names", "full_precision")
-        if any(isinstance(each, str) for each in texts) and not is_other:
+        is_of_hyperparameters = name in ("_hyperparameter_names", "full_precision")
+        if any(isinstance(each, str) for each in texts) and not is_of_hyperparameters:
             return name
     return None
 
@@ -176,8 +176,7 @@ def _variable_of(group: Group) -> str:
 def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
     """Returns a copy that may have native kernels, with no slots and some changed attributes.
 
-    Raises:
-      UnsupportedError: the optimizer has no rule.
+    Raises an UnsupportedError if the optimizer has no rule.
     """
     if getattr(optimizer, "wrapped", ()):
         raise UnsupportedError("it is a wrapper: record the optimizer inside it")
@@ -323,10 +322,10 @@ class _Recorder:
         for name, layout in self._formulas.slot_layouts(variable).items():
             slot = self._optimizer.get_slot(variable, name)
             slots[name] = Slot(
-                _layout_name(layout, variable),
-                slot.dtype.base_dtype.name,
-                _only_value(slot.op.name, self._initial[slot.op.name]),
-                slot.op.name[len(variable.op.name) + 1 :],
+                layout=_layout_name(layout, variable),
+                dtype=slot.dtype.base_dtype.name,
+                initial=_only_value(slot.op.name, self._initial[slot.op.name]),
+                suffix=slot.op.name[len(variable.op.name) + 1 :],
             )
         return slots
 
@@ -387,11 +386,7 @@ def _layout_name(layout: Any, variable: Variable) -> str:
 
 
 def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:
-    """Returns the value of all elements.
-
-    Raises:
-      UnsupportedError: the elements differ.
-    """
+    """Returns the value of all elements; raises an UnsupportedError if they differ."""
     array = np.asarray(array)
     if not np.all(array == array.flat[0]):
         raise UnsupportedError(f"the initial values of {name!r} differ")

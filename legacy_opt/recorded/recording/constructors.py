@@ -19,9 +19,7 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, set, type(None), np.ndarray,
 class Constructor:
     """The constructor of an optimizer, whose arguments have the names of attributes.
 
-    Args:
-      optimizer: the optimizer.
-      hyperparameters: the names of the attributes that are hyperparameters.
+    `hyperparameters` are the names of the attributes that are hyperparameters.
 
     Attributes:
       unknown: the hyperparameters from which the constructor may have computed other attributes,
@@ -40,9 +38,11 @@ class Constructor:
         named = {each for each in hyperparameters if self._argument(each) in parameters}
         if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             self._arguments.update(map(self._argument, hyperparameters))
-        methods = [m for c in classes if not contract.is_of_user(c) for m in vars(c).values()]
-        codes = [getattr(getattr(m, "__wrapped__", m), "__code__", None) for m in methods]
-        of_bases = {name for code in codes if code for name in code.co_names}
+        bases = [each for each in classes if not contract.is_of_user(each)]
+        methods = [method for base in bases for method in vars(base).values()]
+        functions = [getattr(method, "__wrapped__", method) for method in methods]
+        codes = [each.__code__ for each in functions if hasattr(each, "__code__")]
+        of_bases = {name for code in codes for name in code.co_names}
         # Checkpoints need the attributes that begin with _self_.
         others = {name for name in vars(optimizer) if name[:6] != "_self_"}
         others.difference_update(of_bases, hyperparameters)

@@ -139,9 +139,7 @@ def _other(dtype: str, value: Any, i: int) -> Any:
 def _settled(record: Record, decided: Collection[str]) -> Record:
     """Returns a record whose `hyperparameters` are only those that it follows.
 
-    Args:
-      record: the record. It may compute scalars that no program reads; they are left out.
-      decided: the names of hyperparameters that become constants.
+    The hyperparameters in `decided` become constants. Scalars that no program reads are left out.
     """
     hyper = record.hyperparameters
     scalars = _read(*[program for group in record.groups for program in group.programs])

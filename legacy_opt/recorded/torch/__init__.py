@@ -10,19 +10,7 @@ after `torch.set_flush_denormal(True)`.
 from __future__ import annotations
 
 import collections
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -136,8 +124,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Returns the step and the shared variables with which a parameter group begins."""
         first = self.param_groups[0]
         shared = interpreter.started(self.record, self._values(group)).shared
+        shared_of_first = interpreter.started(self.record, self._values(first)).shared
         if first.get("global_step", 0) > 0:
-            if shared != interpreter.started(self.record, self._values(first)).shared:
+            if shared != shared_of_first:
                 raise RecordError(
                     "a parameter group that is added after steps must have the betas and initial "
                     "values of the first group"
@@ -276,9 +265,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         return interpreter.ArrayUpdate.of(shown_name, group, variable, gradient, slots)
 
     def _clipped(
-        self, updates: List[List[interpreter.ArrayUpdate]], given: Sequence[Mapping[str, Any]]
-    ) -> List[List[interpreter.ArrayUpdate]]:
-        """Clips the gradients of each parameter group: the norm is of all groups' gradients."""
+        self, updates: Sequence[Sequence[interpreter.ArrayUpdate]], given: Sequence[Any]
+    ) -> Sequence[Sequence[interpreter.ArrayUpdate]]:
+        """Clips the gradients of all parameter groups by one norm, of all these gradients."""
         flat = [each for group in updates for each in group]
         limits = [scalars[CLIP_NORM] for scalars, group in zip(given, updates) for _ in group]
         clipped = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
@@ -340,9 +329,9 @@ class _TorchRows(NamedTuple):
         return _TorchRows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
 
 
-def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
+def named(group: Mapping[str, Any]) -> Iterable[Tuple[Optional[str], Any]]:
     """Yields pairs (name or None, parameter) of a parameter group."""
-    parameters: List[Any] = group["params"]
+    parameters: Sequence[Any] = group["params"]
     names = group.get("param_names") or [None] * len(parameters)
     return zip(names, parameters)
 

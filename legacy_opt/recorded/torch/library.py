@@ -10,11 +10,7 @@ from legacy_opt.recorded.arrays.library import Library
 
 
 class TorchLibrary(Library):
-    """The operations of PyTorch.
-
-    Args:
-      level: "exact" or "fast".
-    """
+    """The operations of PyTorch."""
 
     def fast(self, name: str) -> Any:
         return getattr(torch, name, None) or getattr(torch.nn.functional, name)

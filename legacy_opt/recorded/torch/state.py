@@ -64,7 +64,8 @@ def load_state(
         check_variable(state, name, view, is_trained)
     for name, parameter, view, is_trained in found:
         view.copy_(torch.tensor(state.variables[name]))
-        for slot, value in (optimizer.slots(parameter, name) if is_trained else {}).items():
+        slots = optimizer.slots(parameter, name) if is_trained else {}
+        for slot, value in slots.items():
             value.copy_(torch.tensor(state.slots[name][slot]))
     for group in optimizer.param_groups:
         group["global_step"].fill_(state.global_step)
