@@ -42,9 +42,9 @@ class NumpyLibrary(Library):
         return x.astype(dtype)[()]
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        floats = [np.asarray(each).dtype for each in (x, y) if not isinstance(each, float)]
-        if floats:
-            x, y = (floats[0].type(each) if isinstance(each, float) else each for each in (x, y))
+        dtypes = [np.asarray(each).dtype for each in (x, y) if not isinstance(each, float)]
+        if dtypes:
+            x, y = (dtypes[0].type(each) if isinstance(each, float) else each for each in (x, y))
         return np.where(condition, x, y)[()]
 
     def sqrt(self, x: Any) -> Any:

@@ -177,7 +177,7 @@ class Record(NamedTuple):
         return found
 
     def with_starts(self, values: Mapping[str, Any]) -> Record:
-        """Returns a record with these initial values of the slots and shared variables named."""
+        """Returns a record with other initial values, by names of slots and shared variables."""
 
         def changed(parts: Mapping[str, Any], field: str) -> Any:
             return {

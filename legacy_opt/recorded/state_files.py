@@ -296,7 +296,7 @@ def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
             raise RecordError(f"not a state file: {member.filename[:80]!r} is no array of numbers")
         if nbytes != member.file_size - file.tell():
             raise RecordError(f"{member.filename[:80]!r} does not have the size of its shape")
-    with archive.open(member) as file:
+    with archive.open(member) as file:  # from the beginning: `read_array` reads the header, too
         return formats.read_array(file, allow_pickle=False)
 
 
@@ -304,9 +304,9 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
     if RECORD not in arrays:
         raise RecordError("not a state file: it has no record")
     record = loads(arrays.pop(RECORD).tobytes())
-    step = int(_taken(arrays, GLOBAL_STEP, "int64", ()))
+    step = int(_taken(arrays, GLOBAL_STEP, "int64", shape=()))
     shared = {
-        name: _taken(arrays, SHARED + name, scalar.dtype, ())[()]
+        name: _taken(arrays, SHARED + name, scalar.dtype, shape=())[()]
         for name, scalar in record.shared.items()
     }
     names = [key[len(VARIABLE) :] for key in arrays if key.startswith(VARIABLE)]
@@ -320,9 +320,9 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
         # If all slots are missing, the variable was not trained.
         if not keys or any(key in arrays for key in keys.values()):
             slots[name] = {}
-            for slot, (layout, dtype, *_) in group.slots.items():
-                shape = stored_shape(layout, array.shape)
-                slots[name][slot] = _taken(arrays, keys[slot], dtype, shape)
+            for slot_name, slot in group.slots.items():
+                shape = stored_shape(slot.layout, array.shape)
+                slots[name][slot_name] = _taken(arrays, keys[slot_name], slot.dtype, shape)
     if arrays:
         raise RecordError(f"the rule of {record.optimizer} has no {quoted(sorted(arrays))}")
     return SavedState(record, step, shared, variables, slots)

@@ -190,6 +190,7 @@ class JaxOptimizer:
             clipped = clip(library, self.record, updates.values(), limits)
             updates = dict(zip(updates, clipped))
         scalars = interpreter.run_function(library, self.record.before, given)
+        # The loop replaces each None by the result of an update.
         results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
         for i, array_update in updates.items():
             results[i], new_values = update(library, array_update, scalars)

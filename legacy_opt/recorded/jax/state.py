@@ -91,6 +91,7 @@ def load_state(
     found = _parameters(record, states, params, names)
     for _, name, value, arrays in found:
         is_trained = arrays is not None
+        # The file may lack a parameter that is not trained, unless the user names it.
         if is_trained or name in saved.variables or name in (names or {}):
             state_files.check_variable(saved, name, value, is_trained)
     name_of = {path: name for path, name, *_ in found}

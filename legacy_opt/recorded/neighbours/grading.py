@@ -84,7 +84,7 @@ def _settings(state: SavedState, library: str, hyper: Hyper) -> List[Setting]:
 def _steps_of(state: SavedState, hyper: Hyper) -> int:
     """Returns how many steps Adam has done: by its power of beta2, or by the global step."""
     power = float(state.shared.get("beta2_power", 0.0))
-    if power < 1e-30:
+    if power < 1e-30:  # there is no power, or it is too small for a logarithm
         return state.global_step
     return max(0, round(math.log(power) / math.log(hyper["beta2"])) - 1)
 
@@ -147,11 +147,11 @@ def _scale_of(state: SavedState) -> List[float]:
     """Returns [the scale of the smallest gradients], or [] if no slot has means of squares."""
     found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
     squares = [np.quantile(each[each > 0], 0.01) for each in found if np.any(each > 0)]
-    return [float(np.sqrt(min(squares) / _full(state)))] if squares else []
+    return [float(np.sqrt(min(squares) / _bias_correction(state)))] if squares else []
 
 
-def _full(state: SavedState) -> float:
-    """Returns the share of the mean of squares that Adam's slot has reached; 1 for other rules."""
+def _bias_correction(state: SavedState) -> float:
+    """Returns the factor by which Adam's means of squares are too small; 1 for other rules."""
     return 1.0 - float(state.shared.get("beta2_power", 0.0))
 
 
@@ -175,7 +175,7 @@ def _measured(
     optimizer.state.global_step = state.global_step
     for slots in optimizer.state.slots.values():
         for name in set(_SQUARES) & set(slots):
-            slots[name].fill(scale**2 * _full(state))
+            slots[name].fill(scale**2 * _bias_correction(state))
     for each in gradients[:_BEFORE]:
         optimizer.step(each)
     between = state_of(optimizer)
@@ -219,7 +219,10 @@ def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
     for name, end in expected.items():
         way = np.max(np.abs(end - start[name]))
         difference = np.nan_to_num(np.max(np.abs(found[name] - end)), nan=math.inf)
-        share = float(difference / way) if way else (math.inf if difference else 0.0)
+        if way:
+            share = float(difference / way)
+        else:
+            share = math.inf if difference else 0.0
         if share > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
             share = _LARGEST_SHARE  # most of the way is lost in the last digits
         shares.append(share)

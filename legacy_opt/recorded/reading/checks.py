@@ -106,7 +106,7 @@ class Reader:
         if value is None:
             return None
         return {
-            each: self.sizes(f"the shape of {shown(each)}", shape, 32)
+            each: self.sizes(f"the shape of {shown(each)}", shape, most=32)
             for each, shape in self.named(name, value, MOST_GROUPS).items()
         }
 
@@ -115,8 +115,9 @@ class Reader:
             self.refuse("a group has either variables or ranks")
         if value is None:
             return None
-        ranks = tuple(self.items(name, value, 2))
+        ranks = tuple(self.items(name, value, most=2))
         sizes = self.sizes(name, [each for each in ranks if each is not None], most=2)
+        # A highest rank of None means no limit. Then, the lowest rank is the only size.
         if len(ranks) != 2 or ranks[0] is None or sizes[0] > sizes[-1]:
             self.refuse(f"ranks: {shown(ranks)} has no rank")
         return ranks
@@ -193,7 +194,7 @@ class Reader:
     def _change(
         self, change: Any, nodes: Sequence[Node], level_and_dtype: Tuple[str, str]
     ) -> Change:
-        parts = self.items("changes", change, 3)
+        parts = self.items("changes", change, most=3)
         level, dtype = level_and_dtype
         how = parts[0] if parts else None
         length = 3 if how == programs.FADE else 2
@@ -222,7 +223,7 @@ class Reader:
     def _node(
         self, node: Any, earlier: Sequence[Node], inputs: Mapping[Tuple[str, str], Tuple[str, str]]
     ) -> Node:
-        parts = self.items("a node", node, 5)
+        parts = self.items("a node", node, most=5)
         if len(parts) < 4:
             self.refuse("a node has an operation, a dtype, a level and operands")
         operation, dtype, level, operands, *detail = parts
@@ -237,7 +238,7 @@ class Reader:
                 self.refuse(f"{operation} has a detail and no operands")
             if operation == "Const":
                 return Node("Const", dtype, programs.SCALAR, (), self.number_of(detail[0], dtype))
-            kind_and_name = tuple(self.items("an input", detail[0], 2))
+            kind_and_name = tuple(self.items("an input", detail[0], most=2))
             if not all(isinstance(each, str) for each in kind_and_name):
                 self.refuse(f"{shown(detail[0])} is no input")
             if inputs.get(kind_and_name) != (level, dtype):

@@ -43,7 +43,9 @@ def found(
     hyper = record.hyperparameters
     before = traced({})
     initial: Dict[str, str] = {}
-    others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
+    others = {
+        name: _other(each.dtype, each.value, i) for i, (name, each) in enumerate(hyper.items())
+    }
     numbers = {name for name in hyper if hyper[name].value is not None}
     decided = numbers.intersection(unknown)
     nonzero = set()
@@ -71,9 +73,9 @@ def found(
             for name, each in others.items()
             if name not in decided | nonzero and (factor == 1 or name in numbers)
         }
-        is_positive = factor > 0 or summand > 0
-        deciding = _deciding(changed, decides, is_quick)
-        (decided if is_positive else nonzero).update(deciding)
+        # If only 0 or another sign decides something, the record follows values of the same sign.
+        names = decided if factor > 0 or summand > 0 else nonzero
+        names.update(_deciding(changed, decides, is_quick))
     for name in decided - numbers:
         raise RecordError(
             f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "

@@ -228,18 +228,18 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """
         loaded = {}
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            missing = sorted(set(group) - set(saved) - _OPTIONAL)
+            unequal = sorted(set(group) - set(saved) - _OPTIONAL)  # keys, and names of slots
             for (name, parameter), number in zip(named(group), saved["params"]):
                 recorded_group = self._group_of(name, parameter, group["axes"])
                 found = state_dict["state"].get(number, {})
                 if found:
-                    missing += sorted(set(recorded_group.slots) ^ set(found))
-                if found and not missing:
+                    unequal += sorted(set(recorded_group.slots) ^ set(found))
+                if found and not unequal:
                     check_slots(f"{name}", recorded_group, _shape(parameter, group["axes"]), found)
                     loaded[parameter] = found
-            if missing:
+            if unequal:
                 raise RecordError(
-                    f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"
+                    f"the state belongs to another optimizer: {unequal[0]!r} is only in one of them"
                 )
         super().load_state_dict(state_dict)
         # PyTorch casts all state to the dtype of the parameter, but counts are integers.

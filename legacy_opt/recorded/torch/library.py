@@ -31,6 +31,7 @@ class TorchLibrary(Library):
         return x.to(getattr(torch, dtype))
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
+        # Python floats get the dtype of the other operand; two floats get float64.
         dtype = next(each.dtype for each in (x, y, condition) if isinstance(each, torch.Tensor))
         dtype = torch.float64 if dtype == torch.bool and isinstance(x, float) else dtype
         x, y = (
