@@ -17,8 +17,7 @@ from legacy_opt.core.user_warnings import warn
 if TYPE_CHECKING:
     from typing import TypeIs
 
-# The types of numbers that TensorFlow accepts.
-_ACCEPTED_TYPES: Any = (numbers.Integral, float, np.float16, np.float32)
+_NUMBERS_OF_TENSORFLOW: Any = (numbers.Integral, float, np.float16, np.float32)
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)
 _LARGEST_INT64 = np.iinfo(np.int64).max
@@ -55,7 +54,7 @@ def number(name: str, value: Any) -> Any:
         is_finite = False
     if not is_finite:
         raise ValueError(f"{name} must be finite, got {value!r}.")
-    return value if isinstance(value, _ACCEPTED_TYPES) else float(value)
+    return value if isinstance(value, _NUMBERS_OF_TENSORFLOW) else float(value)
 
 
 def positive(name: str, value: Any) -> float:
@@ -126,16 +125,14 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> 
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      largest: the largest absolute value that a number may have. The default is the largest float32
-        number, because most hyperparameters become float32 tensors, even for variables of another
-        dtype. (In TensorFlow's own optimizers, a larger number raises an error in eager code, and
-        becomes infinite in graphs.)
+      largest: the largest absolute value of a number. The default is the largest float32 number,
+        because most hyperparameters become float32 tensors, even for variables of another dtype.
+        (TensorFlow's own optimizers raise an error in eager code, and use infinity in graphs.)
 
     Raises:
-      TypeError: if `value` is not a number, tensor, variable or callable; if `value` is a callable
-        that needs an argument, or a tensor that is not numeric.
-      ValueError: if `value` is a number that is NaN, infinite or larger than `largest`, or a tensor
-        that is not a scalar.
+      TypeError: `value` has another type, is a callable that needs an argument, or is a tensor that
+        is not numeric.
+      ValueError: `value` is NaN, infinite, larger than `largest`, or a tensor that is no scalar.
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
@@ -168,11 +165,7 @@ def _hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) ->
 
 
 def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], Any]:
-    """Returns `function` if it can be called without arguments.
-
-    Raises:
-      TypeError: if `function` needs an argument, like a Keras learning rate schedule.
-    """
+    """Returns `function`; raises a TypeError if it needs an argument, like a Keras schedule."""
     try:
         inspect.signature(function).bind()
     except ValueError:  # a built-in function without a signature
@@ -212,8 +205,8 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
         return value
     if not isinstance(value, (list, tuple)):
         raise TypeError(
-            f"{name} must be a list of regular expressions, such as ['bias'], or None, "
-            f"got {value!r}."
+            f"{name} must be a list of regular expressions, such as ['bias'], or None, got "
+            f"{value!r}."
         )
     for pattern in value:
         try:
@@ -234,20 +227,20 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
 
     Raises:
       TypeError: if `value` has another type.
-      ValueError: if `value` is not a scalar, or is a number that is negative, too large for int64,
-        or not finite.
+      ValueError: if `value` is not a scalar, or a number that is negative, infinite or above int64.
     """
     if value is None:
         return value
-    if constant and isinstance(value, np.ndarray) and value.shape == ():
-        value = value.item()
-    if constant and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number(name, value)
-        if not 0 <= value <= _LARGEST_INT64:
-            raise ValueError(f"{name} must be from 0 to {_LARGEST_INT64}, got {value!r}.")
-        return int(value) if isinstance(value, numbers.Integral) else float(value)
-    if constant and is_tensor_like(value) and value.dtype.is_floating:
-        return hyperparameter(name, value)
+    if constant:
+        if isinstance(value, np.ndarray) and value.shape == ():
+            value = value.item()
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            number(name, value)
+            if not 0 <= value <= _LARGEST_INT64:
+                raise ValueError(f"{name} must be from 0 to {_LARGEST_INT64}, got {value!r}.")
+            return int(value) if isinstance(value, numbers.Integral) else float(value)
+        if is_tensor_like(value) and value.dtype.is_floating:
+            return hyperparameter(name, value)
     if not is_tensor_like(value):
         raise WrongTypeError(
             f"{name} must be an int32 or int64 variable (for example from "
@@ -266,11 +259,7 @@ def _type_name(value: Any) -> str:
 
 
 def optimizer(wrapper: str, value: Any) -> V1Optimizer:
-    """Returns `value` if it is a v1 optimizer; `wrapper` is the class that wraps it, for messages.
-
-    Raises:
-      TypeError: if `value` is not a v1 optimizer.
-    """
+    """Returns a v1 optimizer; raises a TypeError, which names the class `wrapper`, for others."""
     if isinstance(value, tf.compat.v1.train.Optimizer):
         return value
     hint = ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
 
 from legacy_opt.core.nearest_names import did_you_mean
 
-# {an argument's name in Keras or in other classes of this package: the name to suggest}. Similar
-# names need no entry.
+# {an argument's name in other classes: the name to suggest}. Similar names need no entry.
 _SYNONYMS = {"lr": "learning_rate", "rho": "decay", "opt": "optimizer", "optimizer": "opt"}
 
 
@@ -18,9 +17,8 @@ class CheckedConstructors:
 
     For wrong arguments, Python's own error names the class that defines the constructor, which may
     be a base class that the user does not know. This class raises a TypeError that names the class
-    that was called, its arguments, and the argument that may have been meant. If the constructor of
-    a subclass does not call `super().__init__`, the error for the first attribute that is missing
-    says so.
+    that was called, its arguments, and the argument that may have been meant. If a constructor does
+    not call `super().__init__`, the error for the first missing attribute says so.
     """
 
     # The attribute that tells that a class's own constructor has run; "" if it has no constructor.
@@ -59,23 +57,22 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     return constructor
 
 
-def _check_arguments(
-    caller: str, signature: inspect.Signature, args: Tuple[Any, ...], kwargs: Dict[str, Any]
-):
+def _check_arguments(caller: str, signature: inspect.Signature, args: Any, kwargs: Dict[str, Any]):
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        args_kind, kwargs_kind = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        parameters = list(signature.parameters.values())[1:]
-        known = [each.name for each in parameters if each.kind not in (args_kind, kwargs_kind)]
-        takes_any_keyword = any(each.kind == kwargs_kind for each in parameters)
+        parameters = list(signature.parameters.values())[1:]  # without `self`
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        known = [each.name for each in parameters if each.kind not in variadic]
+        takes_any_keyword = any(each.kind == each.VAR_KEYWORD for each in parameters)
         unknown = [name for name in kwargs if name not in known]
         problem = error
         hint = ""
         if unknown and not takes_any_keyword:
             problem = f"got an unexpected keyword argument {unknown[0]!r}"
             synonym = _SYNONYMS.get(unknown[0])
-            hint = did_you_mean(synonym if synonym in known else unknown[0], known)
+            similar_to = synonym if synonym in known else unknown[0]
+            hint = did_you_mean(similar_to, known)
         arguments = f"The arguments are {', '.join(known)}." if known else "It has no arguments."
         raise TypeError(f"{caller}: {problem}.{hint} {arguments}") from None
 

@@ -10,20 +10,7 @@ import contextlib
 import copy
 import inspect
 import itertools
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Type,
-)
+from typing import Any, Callable, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Type
 
 import tensorflow as tf
 
@@ -97,14 +84,12 @@ def accepted(function: Callable, **given: Any) -> Dict[str, Any]:
 def check(exit_name: str, optimizer: Any, error: Type[Exception], ignored: Collection[str] = ()):
     """Refuses an optimizer with a method that an exit does not call as TensorFlow does.
 
-    Args:
-      exit_name: the name of the exit in `TABLE`.
-      optimizer: the optimizer.
-      error: the class of the error.
-      ignored: methods that need no check, because the present training does not call them, either.
+    `exit_name` is a name in `TABLE`. `ignored` are methods that need no check, because the present
+    training does not call them, either.
     """
     exits, rows = next(each for each in TABLE.items() if exit_name in each[0])
     name = type(optimizer).__name__
+    # The keyword arguments that the exit passes to `apply_gradients` besides `name`.
     given = {"global_step": None} if exit_name == "to_keras" else {}
     for methods, treatments in rows.items():
         treatment = treatments[exits.index(exit_name)]
@@ -137,13 +122,13 @@ def _is_refused(treatment: str, method: str, optimizer: Any, user_class: type) -
 def _only_adds(optimizer: Any) -> bool:
     """Whether `minimize` passes on the very objects that it gets, and does nothing else.
 
-    For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. The
-    method is first called with opaque objects, which raise an error if it computes with the loss or
-    reads a name. Then it is called with real objects, because it may decide by their class, dtype,
-    name or number.
+    For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. First,
+    `minimize` gets opaque objects, which raise an error if it computes with the loss or reads a
+    name. Then it gets real objects, because it may decide by their class, dtype, name or number.
     """
-    if of_users(type(optimizer).__mro__[:-1], "__getattribute__"):  # not those of `object`
-        return False  # it may change the attributes that the calls below read
+    # A user's __getattribute__ may change the attributes that the calls below read.
+    if of_users(type(optimizer).__mro__[:-1], "__getattribute__"):  # without `object`
+        return False
     try:
         for cases in (_opaque_cases, _real_cases):
             with tf.Graph().as_default():
@@ -163,18 +148,18 @@ class _Opaque(tf.Variable):
     dtype = tf.float32  # type: ignore[assignment]
 
 
-def _opaque_cases() -> Iterator[Case]:
+def _opaque_cases() -> Iterable[Case]:
     """Yields a loss, variables (or None), and pairs of gradients and variables, all opaque."""
     variables = [object.__new__(_Opaque) for _ in range(2)]
     slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
     pairs = ((object(), object()), (slices, object())) * 100
     _fill_collections(*variables)
-    tensor, function = object(), object  # stand-ins for the two kinds of losses
-    for loss, given in itertools.product((tensor, function), (None, variables)):
+    losses = (object(), object)  # in place of a tensor and of a function (the class is callable)
+    for loss, given in itertools.product(losses, (None, variables)):
         yield loss, given, pairs
 
 
-def _real_cases() -> Iterator[Case]:
+def _real_cases() -> Iterable[Case]:
     """Yields a loss, variables (or None), and pairs of gradients and variables."""
     names = ("kernel", "bias", "embeddings", "gamma", "beta", "scalar") * 2
     ranks = (2, 1, 0) * 4
@@ -194,12 +179,10 @@ def _fill_collections(*values: Any):
     if tf.executing_eagerly():
         return  # there are no collections
     keys = tf.compat.v1.GraphKeys
-    for key in (
-        *(keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES),
-        *(keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS),
-    ):
-        for value in values:
-            tf.compat.v1.add_to_collection(key, value)
+    of_variables = [keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
+    others = [keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS]
+    for key, value in itertools.product(of_variables + others, values):
+        tf.compat.v1.add_to_collection(key, value)
 
 
 def _passes_on(
@@ -255,7 +238,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _ids(args: Iterable[Any], kwargs: Dict[str, Any]) -> Set[int]:
+def _ids(args: Iterable[Any], kwargs: Dict[str, Any]) -> Collection[int]:
     """Returns the ids of arguments that are objects, not options such as a name."""
     values = [*args, *kwargs.values()]
     return {id(each) for each in values if not isinstance(each, (type(None), bool, int, str))}

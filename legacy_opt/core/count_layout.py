@@ -21,10 +21,8 @@ Part = Tuple[Shape, Offset]
 class CountLayout(NamedTuple):
     """The layout of an array that contains the counts of a variable.
 
-    Attributes:
-      shape: the shape of the array, in layout V1 or V2.
-      parts: the parts that have their own counts, as pairs (shape, offset in the array). An array
-        without parts is its own only part. () if the parts are unknown.
+    `shape` is the shape of the array, in layout V1 or V2. `parts` are the parts with separate
+    counts, as pairs (shape, offset in the array); a whole array is one part; () if unknown.
     """
 
     shape: Shape
@@ -43,7 +41,7 @@ class CountLayout(NamedTuple):
     @classmethod
     def of(cls, kind: str, shape: Shape, parts: Tuple[Part, ...]) -> CountLayout:
         """Returns the layout of the counts of a variable with these parts."""
-        parts = tuple(tuple(cls.shapes(each)[kind] for each in part) for part in parts)
+        parts = tuple((cls.shapes(s)[kind], cls.shapes(offset)[kind]) for s, offset in parts)
         # V2 has only axis 0. There, parts along other axes coincide, because they share the counts.
         is_distinct = len(set(parts)) == len(parts)
         return cls(cls.shapes(shape)[kind], parts if is_distinct else ())
@@ -55,12 +53,12 @@ class CountLayout(NamedTuple):
 
     @staticmethod
     def place(slot: Any, rows: Any) -> Tuple[Any, Any]:
-        """Returns the slot, flattened, and the index of the counts that an update changes.
+        """Returns the flattened slot (of any library), and the index of the counts to change.
 
-        `slot` is an array of any library. `rows` are the numbers of the updated rows, or None for
-        an update of the whole variable.
+        `rows` are the numbers of the updated rows; None means an update of the whole variable.
         """
-        return slot.reshape(-1), slice(0, 1) if rows is None else rows
+        index = slice(0, 1) if rows is None else rows
+        return slot.reshape(-1), index
 
     def converted(self, counts: np.ndarray, to: CountLayout) -> np.ndarray:
         """Converts counts to another layout. Elements that are no counts become 0.
@@ -81,7 +79,7 @@ class CountLayout(NamedTuple):
         rows = np.zeros(self.shape[:1], counts.dtype)
         has_count = np.zeros(rows.shape, bool)
         beyond = counts.reshape(-1)[rows.size :]  # what follows one count per row
-        # Old versions filled a part with one number, so only different numbers are counts of parts.
+        # Old versions filled a part with its one count: equal numbers are no counts of other parts.
         if not self.parts and np.any(beyond != beyond[-1:]):
             raise ValueError(
                 f"there are counts beyond the first {rows.size} elements. Only a partitioned "
@@ -90,7 +88,8 @@ class CountLayout(NamedTuple):
         for shape, offset in sorted(self.parts or self.whole(self.shape).parts, key=lambda p: p[1]):
             place = _slices(shape[:1], offset[:1])
             part_rows = _reshaped(counts[_slices(shape, offset)], shape[:1])
-            if any(offset) and offset[0] == 0:  # a later part with row 0
+            is_later_with_row_0 = any(offset) and offset[0] == 0
+            if is_later_with_row_0:
                 part_rows[0] = rows[0]  # dense gradients count in the first part
             if np.any(has_count[place] & (rows[place] != part_rows)):
                 raise ValueError("two parts with the same rows have different counts")

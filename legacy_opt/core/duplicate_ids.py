@@ -22,17 +22,16 @@ def with_summed_duplicates(
     """Moves the sum of an id's rows to the id's first row, and sets the id's other rows to zero.
 
     Optimizers that clip gradients need this function. If the rows of an id were clipped one by one,
-    their sum, which is the gradient of the variable's row, could exceed the limit. Duplicate ids
-    are not removed with tf.unique, because the optimizer itself calls tf.unique later. XLA pads the
-    result of tf.unique with zeros, and the second call would treat the padding as rows of id 0.
+    the sum of the rows, which is the gradient of the variable's row, could exceed the limit.
+    Duplicate ids are not removed, because the optimizer calls tf.unique later. XLA pads the result
+    of tf.unique with zeros, and a second call would treat the padding as rows of id 0.
     """
-    return [
-        (_sum_duplicates(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
-        for grad, variable in grads_and_vars
-    ]
+    return [(_sum_duplicates(grad), variable) for grad, variable in grads_and_vars]
 
 
-def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+def _sum_duplicates(slices: Optional[Gradient]) -> Optional[Gradient]:
+    if not isinstance(slices, tf.IndexedSlices):
+        return slices  # a dense gradient, or None
     _, positions = tf.unique(slices.indices)
     count = tf.shape(positions)[0]
     row_numbers = tf.range(count)

@@ -24,8 +24,8 @@ def refuse(optimizer: str, variable: Variable, reason: str, advice: str = _OTHER
     """Raises a ValueError if `variable` is a dynamic embedding; `optimizer` is the class's name."""
     if versions.is_dynamic_embedding(variable):
         raise ValueError(
-            f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: {reason}. "
-            f"{advice}"
+            f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: "
+            f"{reason}. {advice}"
         )
 
 

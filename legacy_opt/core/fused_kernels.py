@@ -15,7 +15,7 @@ from legacy_opt.core.types import Variable
 from legacy_opt.core.update import Update
 from legacy_opt.core.variable_access import is_resource
 
-_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has this kernel in bfloat16 for CPUs
+_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has a bfloat16 kernel of AdaMax for CPUs
 
 
 def find(kernel: str, variable: Variable, sparse: bool) -> Optional[Callable]:

@@ -86,17 +86,15 @@ def _found_in(graph: tf.Graph) -> Optional[GlobalStep]:
 def global_step_of(graph: tf.Graph) -> Optional[Variable]:
     """Returns the global step variable of a graph, or None.
 
-    A scalar variable named "global_step" counts, too. This function also returns variables for
-    which `tf.compat.v1.train.get_global_step` raises a TypeError: resource variables outside the
-    collection of global steps, and floating point variables.
+    A scalar variable named "global_step" counts, too. Unlike `tf.compat.v1.train.get_global_step`,
+    this function accepts floating point variables, and resource variables outside the collection.
     """
     steps = graph.get_collection(v1.GraphKeys.GLOBAL_STEP)
     if not steps:
         variables = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
         steps = [each for each in variables if each.name == "global_step:0"]
-    if len(steps) != 1 or not isinstance(steps[0], tf.Variable) or steps[0].shape.rank != 0:
-        return None
-    return steps[0]
+    is_unique = len(steps) == 1 and isinstance(steps[0], tf.Variable)
+    return steps[0] if is_unique and steps[0].shape.rank == 0 else None
 
 
 def check_graph_of_step(optimizer_name: str, step: GlobalStep):
@@ -122,13 +120,12 @@ def warn_if_step_is_constant(
         remedy = "Pass the graph's global step to the constructor: global_step=…"
     elif incremented_step is None:
         problem = "increments no global_step, because none was passed"
-    elif step is incremented_step or not isinstance(step, tf.Variable):
-        return  # a tensor may be computed from the incremented variable
-    # Two eager variables may have the same name.
-    elif tf.executing_eagerly() or step.name != incremented_step.name:
-        problem = f"reads the step {step.name}, but increments {incremented_step.name}"
     else:
-        return
+        if step is incremented_step or not isinstance(step, tf.Variable):
+            return  # a tensor may be computed from the incremented variable
+        if step.name == incremented_step.name and not tf.executing_eagerly():
+            return  # the same variable; two eager variables may have the same name
+        problem = f"reads the step {step.name}, but increments {incremented_step.name}"
     warn(
         f"{optimizer_name} {problem}. Unless something else increments the global step that the "
         "optimizer reads, bias corrections, decays and intervals stay constant. "

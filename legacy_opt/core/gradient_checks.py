@@ -12,35 +12,28 @@ from legacy_opt.core.types import DType, Tensor, Variable
 
 
 def refuse_overrides(cls: type, replacements: Mapping[Any, str]):
-    """Raises an error for a subclass that overrides a method which is never called.
+    """Raises a TypeError for a subclass that overrides a method which is never called.
 
-    Call this function in `__init_subclass__`.
-
-    Args:
-      cls: the subclass.
-      replacements: a dict from method name to advice on what to override instead. The methods are
-        called by the original optimizer, which `cls` replaces, but not by this package.
-
-    Raises:
-      TypeError: `cls`, or a base class outside this package, defines one of these methods.
+    `__init_subclass__` calls this function. `replacements` is a dict from method name to advice on
+    which method to override instead. The original optimizer, which `cls` replaces, calls these
+    methods, but this package does not. Methods of base classes of users are refused, too.
     """
     package = __name__.partition(".")[0] + "."
     user_classes = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
     for name, advice in replacements.items():
         if any(name in vars(each) for each in user_classes):
             raise TypeError(
-                f"this package never calls {cls.__name__}.{name}, unlike the original optimizer: "
-                f"{advice}."
+                f"this package never calls {cls.__name__}.{name}, unlike the original "
+                f"optimizer: {advice}."
             )
 
 
 def gradient(optimizer_name: str, grad: Tensor, variable: Variable, sparse: bool) -> Tensor:
     """Checks that a gradient, or the tensor of a sparse gradient's values, fits its variable.
 
-    Returns:
-      The gradient. If its static shape is not fully known, its shape is checked at runtime, because
-      arithmetic would silently broadcast a gradient of a wrong shape. (The number of rows of a
-      sparse gradient is not checked.)
+    Returns the gradient. If its static shape is not fully known, the shape is checked at runtime,
+    because arithmetic would silently broadcast a gradient of a wrong shape. (The number of rows of
+    a sparse gradient is not checked.)
 
     Raises:
       TypeError: if the dtypes differ.
@@ -64,8 +57,7 @@ def gradient(optimizer_name: str, grad: Tensor, variable: Variable, sparse: bool
 def gradient_dtype(optimizer_name: str, grad: Tensor, variable: Variable):
     """Raises a TypeError if a gradient does not have its variable's dtype."""
     # On TensorFlow 1.15, the `dtype` of Keras' AutoCastVariable (mixed precision) is the dtype to
-    # which reads are cast, and `true_dtype` is the stored dtype. From TensorFlow 2.4 on, both are
-    # the stored dtype.
+    # which reads are cast; `true_dtype` is the stored dtype. Since 2.4, both are the stored dtype.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(

@@ -29,11 +29,8 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
     """Scope whose writes to variables run after all gradients are computed.
 
     Only the writes wait. If everything else waited as well, TensorFlow would round differently,
-    because it does not rewrite operations that wait.
-
-    Args:
-      grads: the gradients of the training step: tensors, `tf.IndexedSlices`, values of all replicas
-        of these types, or None.
+    because it does not rewrite operations that wait. `grads` are tensors, `tf.IndexedSlices`, or
+    values of all replicas; a gradient may be None.
     """
     sources = _sources(tensors_of(grads))
     if not sources:

@@ -19,20 +19,17 @@ v1 = tf.compat.v1
 
 @contextlib.contextmanager
 def protected(optimizer: str, grads_and_vars: GradsAndVars) -> Iterator[List[GradAndVar]]:
-    """Scope in which an optimizer applies gradients; yields the checked pairs.
+    """Scope in which an optimizer applies gradients; yields the pairs that `checked` returns.
 
     A gradient may share the memory of a variable or slot, for example `tf.identity(w)`. Such
     gradients are computed before any operation of the scope runs. If the variable is a ref
     variable, the gradient is copied, so that later writes do not change the gradient.
 
-    Yields:
-      A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
-
     Raises:
-      TypeError: `grads_and_vars` are not pairs; the second item of a pair is a Keras 3 variable, or
-        not a variable at all; or a dense gradient and its variable differ in dtype. (The dtypes and
-        shapes of sparse gradients are checked when the gradients are applied.)
-      ValueError: the shape of a dense gradient does not fit its variable.
+      TypeError: an item is not a pair; the second item of a pair is not a variable, or is a Keras 3
+        variable; or a dense gradient and its variable differ in dtype.
+      ValueError: the shape of a dense gradient does not fit its variable. (Sparse gradients are
+        checked when they are applied.)
     """
     read_first = []
 
@@ -75,10 +72,9 @@ def check_variables(optimizer: str, var_list: Any):
     Raises:
       TypeError: an item is a Keras 3 variable, or neither a variable nor a tensor.
     """
-    for each in tf.nest.flatten(var_list):
+    for each in [] if var_list is None else tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
-        is_trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
-        if var_list is not None and not is_trainable:  # `flatten(None)` is [None]
+        if not (tf.is_tensor(each) or is_variable(each) or is_partitioned(each)):
             raise TypeError(f"{optimizer}: var_list must contain only variables, got {each!r}.")
 
 

@@ -34,7 +34,8 @@ def clip_by_global_norm(
     """Clips gradients by their `global_norm`; pass it as `norm` if it is already computed."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
-    norm = global_norm(grads_and_vars, optimizer) if norm is None else norm
+    if norm is None:
+        norm = global_norm(grads_and_vars, optimizer)
     clipped, _ = tf.clip_by_global_norm(
         [_cast(grad, dtype) for grad in gradients], in_dtype(clip_norm, dtype), norm
     )
@@ -97,9 +98,7 @@ def check_numerics(
 ) -> Tuple[List[GradAndVar], List[Operation]]:
     """Creates operations that check whether the loss and (`with_gradients`) gradients are finite.
 
-    Returns:
-      A tuple of two lists: the (gradient, variable) pairs, with gradients that depend on all
-      checks; and the check operations, which other operations may depend on.
+    Returns the (gradient, variable) pairs, whose gradients depend on all checks, and the checks.
     """
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
@@ -128,9 +127,6 @@ def in_dtype(value: Any, dtype: DType) -> Any:
     if not argument_checks.is_tensor_like(value) or value.dtype.base_dtype == dtype.base_dtype:
         return value
     return tf.cast(value, dtype)
-
-
-# Checks.
 
 
 def check_mode(function: str):

@@ -18,15 +18,15 @@ _FORWARDS = {"Identity", "Switch", "RefSwitch", "Enter", "RefEnter"}  # their ou
 
 
 def source_of(variable: Variable) -> Operation:
-    """Returns the operation of a graph that represents a variable of either kind."""
+    """Returns the operation of a graph that represents a ref variable or resource variable."""
     return variable.handle.op if hasattr(variable, "handle") else variable.op
 
 
 def attached(graph: tf.Graph, attribute: str, make: Callable[[], Attached]) -> Attached:
     """Returns an attribute of a graph, and sets it to `make()` on first use.
 
-    An object that belongs to a graph is stored in it, so that both are freed together. Any other
-    reference to the object's variables would keep the graph in memory.
+    So the object and the graph are freed together. Any other reference to the object's variables
+    would keep the graph in memory.
     """
     if not hasattr(graph, attribute):
         setattr(graph, attribute, make())
@@ -45,9 +45,11 @@ def assignments(variable: Variable) -> Set[str]:
     ]
     if hasattr(graph, "capture"):  # the graph of a function
         waiting = [graph.capture(each) for each in waiting]
-    functions = functools.lru_cache(None)(  # reads the functions once, and only if needed
-        lambda: {each.signature.name: each for each in graph.as_graph_def().library.function}
-    )
+
+    @functools.lru_cache(None)
+    def functions() -> Dict[str, Any]:
+        return {each.signature.name: each for each in graph.as_graph_def().library.function}
+
     found = set()
     while waiting:
         tensor = waiting.pop()
@@ -65,9 +67,10 @@ def _assigns(node: Any, names: Set[str], functions: Callable[[], Dict[str, Any]]
     if _ASSIGNS.match(node.op):
         return given[0] in names
     called = [each for value in node.attr.values() for each in (value.func, *value.list.func)]
-    for body in [functions()[each.name] for each in called if each.name]:
+    for name in [each.name for each in called if each.name]:
+        body = functions()[name]
         parameters = [each.name for each in body.signature.input_arg]
-        # The last inputs are those of the function. A condition comes before them.
+        # The inputs of the function are the last inputs of the node. A condition comes first.
         pairs = zip(reversed(parameters), reversed(given))
         inside = {parameter for parameter, each in pairs if each in names}
         for each in body.node_def:
@@ -90,7 +93,7 @@ def _is_integer_scalar(operation: Operation) -> bool:
 
 
 def operations_behind(tensors: Iterable[Tensor]) -> Set[Operation]:
-    """Returns the operations that compute `tensors`, as a set, also operations outside a function.
+    """Returns a set of the operations that compute `tensors`, also those outside of a function.
 
     Control inputs are not followed, with one exception: a constant in a branch of TensorFlow 1's
     `tf.cond` has a control input from the condition.

@@ -43,9 +43,8 @@ def alias_of(name: str) -> Any:
 def tensor_of(name: str) -> Any:
     """Returns a property for a `RuleOptimizer`: the tensor of a hyperparameter, set by `_prepare`.
 
-    TensorFlow 1's optimizers store these tensors in attributes such as `_lr_t`. Subclasses and
-    users' summaries read such attributes, also after a training step. Before the first training
-    step, the property is None.
+    TensorFlow 1's optimizers have attributes with these tensors, such as `_lr_t`. Subclasses and
+    summaries read them, also after a training step; before the first step, they are None.
     """
 
     def read(self: Any) -> Optional[Tensor]:
@@ -86,12 +85,10 @@ def wide_dtype(dtype: DType) -> DType:
 def unrounded(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
     """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
-    Args:
-      tensor: the hyperparameter's tensor in this training step. Its value differs from `value` if
-        the user has changed the hyperparameter of a Keras optimizer made by `to_keras`.
-      value: the argument of the constructor. Only a number is read, not a variable: this training
-        step may update the variable, and the graphs that kernels are made from do not have it.
-      dtype: the dtype to return.
+    `value` is the argument of the constructor. Only a number is read, not a variable: this training
+    step may update the variable, and kernels are made from graphs without the variable. `tensor` is
+    the hyperparameter in this training step. It differs from `value` if the user has changed the
+    hyperparameter of a Keras optimizer that `to_keras` has created.
     """
     return _without_rounding(lambda number: number, tensor, value, dtype)
 

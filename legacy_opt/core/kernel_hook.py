@@ -17,23 +17,15 @@ _enabled = False
 
 
 class StepKernels:
-    """The kernels of an optimizer in one training step.
+    """The kernels of an optimizer in one training step; this base class has no kernels."""
 
-    This base class is for optimizers without kernels.
-
-    Attributes:
-      are_on: whether the user has enabled kernels for the optimizer.
-      has_started: False if `start` must be called before the first update.
-    """
-
-    are_on = False
-    has_started = True
+    are_on = False  # whether the user has enabled kernels for the optimizer
+    has_started = True  # False if `start` must be called before the first update
 
     def start(self) -> List[Tuple[Any, Any]]:
-        """Runs all updates that can run before their update methods are called.
+        """Runs the updates that can run before their update methods are called.
 
-        Returns:
-          The (gradient, variable) pairs of the step for which there is no kernel.
+        Returns the (gradient, variable) pairs of the step for which there is no kernel.
         """
         return []
 
@@ -42,32 +34,20 @@ class StepKernels:
         return NotImplemented
 
     def update(self, grad: Any, variable: Any, indices: Any) -> Any:
-        """Updates a variable.
+        """Updates a variable from a dense gradient, or from the rows of a sparse gradient.
 
-        Args:
-          grad: the gradient; for a sparse gradient, its rows.
-          variable: the variable.
-          indices: the row numbers of a sparse gradient, without duplicates; None for a dense
-            gradient.
-
-        Returns:
-          The operation (None when executing eagerly); NotImplemented if there is no kernel.
+        `indices` are the row numbers, without duplicates; None for a dense gradient. Returns the
+        operation (None when executing eagerly); NotImplemented if there is no kernel.
         """
         return NotImplemented
 
     def move_averages(
         self, averages: Sequence[Any], values: Sequence[Any], rate: Any
     ) -> Tuple[List[Any], List[int]]:
-        """Moves averages towards values: ``average -= (average - value) * rate``.
+        """Moves variables towards tensors: ``average -= (average - value) * rate``.
 
-        Args:
-          averages: variables.
-          values: a tensor for each average.
-          rate: a scalar tensor.
-
-        Returns:
-          A list of operations (empty when executing eagerly), and the positions of the averages
-          for which there is no kernel.
+        Returns a list of operations (empty when executing eagerly), and the positions of the
+        averages for which there is no kernel.
         """
         return [], list(range(len(averages)))
 
@@ -91,7 +71,7 @@ def kernels_for(
     """Returns the kernels of an optimizer in a training step, `NO_KERNELS` if they are off.
 
     Args:
-      optimizer: an optimizer with the attribute `native`; None if there is no optimizer.
+      optimizer: an optimizer with the attribute `native`, or None.
       pairs: the (gradient, variable) pairs of the step, if known.
       base: the base class of the optimizer's class whose update methods call the kernels.
       waits_for: operations that must end before a variable changes.

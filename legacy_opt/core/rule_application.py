@@ -38,7 +38,7 @@ def apply_rule(
     result = rule(update.grad, value, slots, update.hyper)
     change, slot_changes = checked_results(result, value, old, update.variable, optimizer_name)
     slot_changes = {name: each for name, each in slot_changes.items() if each is not old[name]}
-    decayed = {}  # values of whole slots, in which the rows outside the gradient decay, too
+    decayed = {}  # {name of a slot with a `Fading`: its new value, before the rows are set}
     for name, each in slot_changes.items():
         if isinstance(each, Fading) and update.sparse:
             slot = getattr(update.slots, name)
@@ -92,27 +92,19 @@ def checked_results(
     checked_changes = {}
     for name, each in slot_changes.items():
         old = old_slots[name]
-        each = _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", each, old.dtype)
-        checked_changes[name] = each
-        shape = _value(each).shape
+        problem = f"{rule} returned the slot {name!r} {of_variable}"
+        checked_changes[name] = _as_tensors(problem, each, old.dtype)
+        shape = _value(checked_changes[name]).shape
         size, old_size = shape.num_elements(), old.shape.num_elements()
         if None not in (size, old_size) and size != old_size:
-            raise ValueError(
-                f"{rule} returned the slot {name!r} {of_variable} in shape {shape}, expected "
-                f"{old.shape}."
-            )
+            raise ValueError(f"{problem} in shape {shape}, expected {old.shape}.")
     return change, checked_changes
 
 
 def checked_non_slots(
     new_values: Any, old_values: Mapping[str, Union[Tensor, Variable]], method: str
 ) -> Dict[str, Tensor]:
-    """Checks the result of `RuleOptimizer.update_non_slots`; returns it with tensors as values.
-
-    Raises:
-      TypeError: the result is not a dict, or a new value has a wrong dtype.
-      ValueError: the result contains unknown names.
-    """
+    """Checks the result of `RuleOptimizer.update_non_slots`; returns it with tensors as values."""
     checked_dict(method, new_values)
     _refuse_unknown(f"{method} returned names that are not in non_slots", new_values, old_values)
     return {
@@ -122,31 +114,21 @@ def checked_non_slots(
 
 
 def checked_once_per_step(method: str, result: Any, known: Collection[str]) -> Dict[str, Tensor]:
-    """Checks the result of `RuleOptimizer.once_per_step`; returns it with tensors as values.
-
-    Raises:
-      TypeError: the result is not a dict.
-      ValueError: the result has a known name, or a value is not a scalar.
-    """
+    """Checks the result of `RuleOptimizer.once_per_step`; returns it with tensors as values."""
     scalars = {}
     for name, value in checked_dict(method, result).items():
         if name in known:
             raise ValueError(f"{method} returned {name!r}, which hyper has already.")
         tensor = tf.convert_to_tensor(value)
         if tensor.shape.rank not in (None, 0):
-            raise ValueError(
-                f"{method} returned {name!r} in shape {tensor.shape}, expected a scalar."
-            )
+            text = f"{method} returned {name!r} in shape {tensor.shape}, expected a scalar."
+            raise ValueError(text)
         scalars[name] = tf.reshape(tensor, []) if tensor.shape.rank is None else tensor
     return scalars
 
 
 def checked_initial_values(method: str, result: Any) -> Dict[str, Any]:
-    """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints.
-
-    Raises:
-      TypeError: the result is not a dict, or a value is neither a number nor a tensor.
-    """
+    """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints."""
     for name, value in checked_dict(method, result).items():
         if isinstance(value, (str, bytes)) or value is None:
             raise WrongTypeError(
@@ -185,8 +167,8 @@ def _as_tensor(problem: str, value: Any, dtype: DType) -> Tensor:
         return tf.convert_to_tensor(value, dtype)
     except (TypeError, ValueError):
         if not hasattr(value, "dtype"):
-            text = f"as {value!r}, expected a tensor of dtype {dtype.name}."
-            raise WrongTypeError(f"{problem} {text}") from None
+            expected = f"expected a tensor of dtype {dtype.name}."
+            raise WrongTypeError(f"{problem} as {value!r}, {expected}") from None
         value_dtype = tf.as_dtype(value.dtype).base_dtype
         if value_dtype == dtype:
             raise

@@ -267,7 +267,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
           NotImplementedError: the subclass overrides `apply_update`.
         """
         refuse_overridden(self, RuleOptimizer, "apply_update", "_update_for")
-        return self.sparse_rule if sparse and not self.needs_whole_tensor(variable) else self.rule
+        gets_rows = sparse and not self.needs_whole_tensor(variable)
+        return self.sparse_rule if gets_rows else self.rule
 
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
@@ -476,9 +477,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
 
-    def _update_for(
-        self, grad: Tensor, variable: Variable, access: variable_access.Access
-    ) -> Update:
+    def _update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable, whose slots must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
@@ -502,9 +501,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         """Returns the hyperparameters in this training step as attributes: scalars of `dtype`.
 
-        Args:
-          dtype: the dtype to cast to; `global_step` is not cast.
-          non_slots: whether to include the non-slot variables' values.
+        `global_step` is not cast. `non_slots`: whether to include the non-slot variables' values.
         """
         inputs = self._rule_step.inputs or self._inputs([dtype], non_slots)
         return inputs.hyper(f"hyper of {type(self).__name__}", dtype, non_slots)
@@ -523,10 +520,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         )
 
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
-        """Returns the hyperparameters that are computed in Python, not rounded to float32 first.
-
-        The result is a dict from name to a scalar of `dtype`.
-        """
+        """Returns {name: scalar of `dtype`} for the hyperparameters in `full_precision`."""
         names = self.full_precision if dtype == tf.float64 else ()
         tensors = self._rule_step.tensors
         return {name: unrounded(tensors[name], self._given_value(name), dtype) for name in names}

@@ -12,12 +12,11 @@ from legacy_opt.core.types import Self
 class StepFunction:
     """A function of the global step. Its attributes are the arguments of its constructor.
 
-    A subclass defines `__call__(step)` and two class attributes: `kind`, the name of the subclass
-    in a configuration, and `public_name`, the name of the public function that creates instances.
+    A subclass defines `__call__(step)`, `kind` and `public_name`.
     """
 
-    kind = None
-    public_name = None
+    kind = None  # the name of the subclass in a configuration
+    public_name = None  # the name of the public function that creates instances
 
     def __repr__(self):
         arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -39,8 +38,7 @@ class SavesStepFunctions:
         """Returns a dict of the constructor's arguments; a `StepFunction` is converted to a dict.
 
         Raises:
-          ValueError: an argument is a function of the global step, but not an instance of a class
-            in `step_functions`.
+          ValueError: an argument is another function of the global step than `step_functions` list.
         """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}
@@ -70,8 +68,8 @@ def _to_config(name: str, value: Any, classes: Any) -> Any:
         return value
     public_names = " or ".join(each.public_name for each in classes)
     raise ValueError(
-        f"{name}={value!r} is a function that cannot be saved. To save the "
-        f"optimizer, use {public_names} of legacy_opt; or "
-        "write a subclass of the optimizer whose constructor takes numbers and strings, keeps each "
-        "as self._<argument>, and creates the function from them."
+        f"{name}={value!r} is a function that cannot be saved. To save the optimizer, use "
+        f"{public_names} of legacy_opt; or write a subclass of the optimizer whose constructor "
+        "takes numbers and strings, keeps each as self._<argument>, and creates the function from "
+        "them."
     )

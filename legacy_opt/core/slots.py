@@ -91,12 +91,11 @@ class Slot:
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
         """Returns the axes of the variable that the slot's axes correspond to.
 
-        The tuple determines how the slots of a partitioned variable are saved. Suppose that the
-        variable is partitioned along axis a. If the tuple contains a, the slots of all partitions
-        are saved as slices of one tensor, and a graph with other partitions can restore them. If
-        not, each slot is saved as a separate tensor, and only a graph with the same partitions can
-        restore the slots. None means that all partitions share one slot. The tuple has no effect if
-        `op_name` is given: each slot is saved as a separate tensor.
+        The tuple determines how the slots of a partitioned variable are saved. If it contains the
+        axis of the partitions, the slots of all partitions are saved as slices of one tensor, and a
+        graph with other partitions can restore them. If not, or if `op_name` is given, each slot is
+        saved as a separate tensor, and only a graph with the same partitions can restore the slots.
+        None means that all partitions share one slot.
         """
         return tuple(range(variable.shape.rank))
 
@@ -112,8 +111,8 @@ class Slot:
             variable, initializer, shape, dtype, slot_name, self.op_name or op_name
         )
         if versions.part_of(variable) is not None:
-            part_by_part = self.op_name is not None
-            versions.fit_slice_info(slot, variable, self.axes(variable), part_by_part)
+            is_saved_by_part = self.op_name is not None
+            versions.fit_slice_info(slot, variable, self.axes(variable), is_saved_by_part)
         return slot
 
     def initializer(
@@ -121,10 +120,7 @@ class Slot:
     ) -> Callable[..., Tensor]:
         """Returns the slot variable's initializer.
 
-        Args:
-          variable: the variable that the slot belongs to.
-          shape: the stored `tf.TensorShape`, as far as it is known.
-          dtype: the stored dtype.
+        `shape` is the stored `tf.TensorShape`, as far as it is known; `dtype` is the stored dtype.
         """
         value = self.initial_value
         is_static = shape.is_fully_defined()
@@ -326,8 +322,8 @@ def checked_layouts(optimizer: Any, layouts: Any, variable: Variable) -> Dict[st
     """
     if not isinstance(layouts, dict):
         raise TypeError(
-            f"{optimizer}: slots must be a dict from slot name to Slot, as in {{'m': "
-            f"Slot()}}, got {layouts!r}."
+            f"{optimizer}: slots must be a dict from slot name to Slot, as in "
+            f"{{'m': Slot()}}, got {layouts!r}."
         )
     for name, layout in layouts.items():
         if not isinstance(layout, Slot):

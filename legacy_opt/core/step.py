@@ -16,7 +16,7 @@ from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
-_locks = {}  # {id of an optimizer: its lock}; an attribute could not be copied or pickled
+_locks = {}  # {id of an optimizer: lock}; optimizers with locks as attributes cannot be pickled
 _new_lock = threading.Lock()
 _running = set()  # (id of the optimizer, class, thread) of each scope `alone` that is entered
 
@@ -49,7 +49,7 @@ def _lock_of(optimizer: Any) -> Any:
     key = id(optimizer)
     if key not in _locks:
         with _new_lock:
-            if key not in _locks:
+            if key not in _locks:  # another thread may have added it while this one waited
                 weakref.finalize(optimizer, _locks.pop, key)
                 _locks[key] = threading.RLock()
     return _locks[key]
@@ -57,7 +57,8 @@ def _lock_of(optimizer: Any) -> Any:
 
 def _innermost(optimizer: Any) -> List[Any]:
     """Returns the optimizers that a wrapper contains, at any depth; [optimizer] for others."""
-    inner = getattr(optimizer, "_optimizers_to_lock", lambda: ())()
+    is_wrapper = hasattr(optimizer, "_optimizers_to_lock")
+    inner = optimizer._optimizers_to_lock() if is_wrapper else ()
     return [leaf for each in inner for leaf in _innermost(each)] or [optimizer]
 
 
@@ -71,8 +72,9 @@ class TakesTurns:
         super().__init_subclass__(**kwargs)
         handled = [each for each in cls.__bases__ if issubclass(each, TakesTurns)]
         for name in ("minimize", "apply_gradients"):
-            users = of_users(cls.__mro__, name)  # also of mixins and other base classes
-            new = [each for each in users if not any(issubclass(base, each) for base in handled)]
+            owners = of_users(cls.__mro__, name)  # also mixins and other base classes
+            new = [each for each in owners if not any(issubclass(base, each) for base in handled)]
+            # The methods of classes that list TakesTurns as a base class call `alone` themselves.
             if new or (name in vars(cls) and TakesTurns not in cls.__bases__):
                 setattr(cls, name, _turn(cls, name, vars(cls).get(name)))
 
@@ -90,22 +92,13 @@ def _turn(cls: type, name: str, method: Optional[Callable]) -> Callable:
 
 
 class Inputs(NamedTuple):
-    """The tensors from which the hyperparameters of a rule are computed.
+    """The tensors from which the hyperparameters of a rule are computed, by names."""
 
-    Attributes:
-      tensors: a dict from names of hyperparameters to their tensors in this training step.
-      non_slots: a dict from names of non-slot variables to their values.
-      exact: a dict from dtype to hyperparameters that are not rounded to float32 first: a dict from
-        names to scalars of this dtype.
-      global_step: the value of the global step; None if the optimizer does not need it.
-      once: the result of `RuleOptimizer.once_per_step`.
-    """
-
-    tensors: Mapping[str, Tensor]
-    non_slots: Mapping[str, Tensor]
-    exact: Mapping[DType, Mapping[str, Tensor]]
-    global_step: Optional[Tensor]
-    once: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]  # the hyperparameters in this training step
+    non_slots: Mapping[str, Tensor]  # the values of non-slot variables
+    exact: Mapping[DType, Mapping[str, Tensor]]  # scalars of a dtype, not rounded to float32 first
+    global_step: Optional[Tensor]  # None if the optimizer does not need the global step
+    once: Mapping[str, Tensor]  # the result of `RuleOptimizer.once_per_step`
 
     def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         """Returns the hyperparameters, cast to `dtype`, as attributes; see `NamedValues.of`.
@@ -145,18 +138,14 @@ class Inputs(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The state of one training step.
-
-    `RuleOptimizer._rule_step` is the state of the latest training step.
+    """The state of one training step; `RuleOptimizer._rule_step` is the latest.
 
     Attributes:
-      tensors: a dict from names of hyperparameters to their tensors in this training step. The
-        tensors are kept after the training step, because TF1 programs read attributes such as
-        `optimizer._lr_t` for summaries.
+      tensors: a dict from names of hyperparameters to tensors. It is kept after the training step,
+        because TF1 programs read attributes such as `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
       kernels: the kernels that run updates in this step.
-      pairs: all (gradient, variable) pairs; None if the update methods are called without
-        `RuleOptimizer.applying`, so that the pairs are unknown.
+      pairs: all (gradient, variable) pairs; None (unknown) outside of `RuleOptimizer.applying`.
       incremented_step: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
       once: the result of `RuleOptimizer.once_per_step`.

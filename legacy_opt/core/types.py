@@ -20,8 +20,7 @@ Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-# The TensorFlow stubs of type checkers have no tf.compat. Therefore, type checkers get imports
-# instead: they assume Any for a class that they cannot import.
+# TensorFlow's stubs have no tf.compat. Type checkers assume Any for a class they cannot import.
 if typing.TYPE_CHECKING:
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver

@@ -61,10 +61,8 @@ class Fading(NamedTuple):
     factor: Tensor
 
 
-# The types of a slot's change and of a rule's result. RuleResult contains a Mapping, because type
-# checkers accept a Dict[str, Tensor] as a Mapping[str, SlotChange], but not as a
-# Dict[str, SlotChange].
 SlotChange = Union[Tensor, Addition, Fading]
+# A Mapping, because type checkers do not accept a Dict[str, Tensor] as a Dict[str, SlotChange].
 RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
 

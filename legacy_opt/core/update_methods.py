@@ -24,11 +24,10 @@ class UpdateMethods:
 
     native: Optional[str] = None  # as in RuleOptimizer
     updates_together: ClassVar[bool] = True  # as in RuleOptimizer
-    # These attributes are set during a training step: all (gradient, variable) pairs, the kernels,
-    # and the operations that kernels must wait for.
+    # These attributes are set during a training step.
     _step_pairs: Sequence[GradAndVar] = ()
     _step_kernels: StepKernels = NO_KERNELS
-    _step_waits_for: Sequence[Operation] = ()
+    _step_waits_for: Sequence[Operation] = ()  # the operations that kernels must wait for
 
     @contextlib.contextmanager
     def applying(
@@ -99,8 +98,7 @@ class UpdateMethods:
         if done is not NotImplemented:
             return done
         if base.__func__ is getattr(v1.Optimizer, base.__name__):
-            # `base` sums the rows of equal ids, then calls _apply_sparse or _resource_apply_sparse
-            # of this class.
+            # `base` sums the rows of equal ids, and calls this object's method without duplicates.
             return base(*arguments)
         if self._step_kernels.are_on:  # `StepKernels.update` accepts no duplicate ids
             summed = duplicate_ids.summed(grad)

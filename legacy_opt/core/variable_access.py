@@ -43,8 +43,7 @@ def variable_shape(variable: Variable) -> Tensor:
 def variable_op(name: str, variable: Variable, **arguments: Any) -> Any:
     """Runs ``tf.raw_ops.<name>``, or ``tf.raw_ops.Resource<name>`` for a resource variable.
 
-    Returns:
-      The operation; None when executing eagerly.
+    Returns the operation; None when executing eagerly.
     """
     if is_resource(variable):
         parameter = "ref" if "Nd" in name else "resource"  # the handle's name in the raw op
@@ -94,7 +93,7 @@ def here(value: Any) -> Any:
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    # In v1 control flow every tensor is copied, because no public API tells where a tensor is from.
+    # In v1 control flow, no public API tells whether a tensor is from outside.
     needs_copy = building == versions.CONTROL_FLOW
     if building == versions.FUNCTION:
         needs_copy = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
@@ -147,9 +146,7 @@ def _sharing_memory(tensor: Tensor) -> Iterator[Tensor]:
 def gather_nd(variable: Variable, positions: Tensor) -> Tensor:
     """Returns the elements at `positions`, and reads no other elements.
 
-    Args:
-      variable: the variable.
-      positions: indices of elements, shape ``[n, rank]`` (or ``[rank]`` for one element).
+    `positions` are indices of elements, shape ``[n, rank]``, or ``[rank]`` for one element.
     """
     if is_resource(variable):
         return tf.raw_ops.ResourceGatherNd(
@@ -171,7 +168,7 @@ class WholeVariable:
     def read(self, variable: Variable) -> Tensor:
         """Returns the value, as a tensor that later writes do not change."""
         value = versions.read_value(variable)
-        # A copy, because the value of a ref variable shares the variable's memory.
+        # The value of a ref variable shares the variable's memory, so it is copied.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
     def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:

@@ -166,7 +166,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         hyperparameters = {name: each for name, each in hyperparameters.items() if each is not None}
         super().__init__(use_locking, name, **hyperparameters)
         self.full_precision = tuple(hyperparameters)
-        # The base class has set only the attributes of these hyperparameters.
+        # The base class has not set the attributes of hyperparameters that are None.
         if learning_rate is None:
             self._learning_rate = None
         if clipping_threshold is None:
@@ -185,7 +185,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape = variable.shape
-        if self._factored and shape.rank != 1 and not shape.is_fully_defined():
+        needs_shape = self._factored and shape.rank != 1
+        if needs_shape and not shape.is_fully_defined():
             raise ValueError(
                 f"{type(self).__name__}: variable {variable.name!r} has shape {shape}, so the "
                 "shapes of its factored second moments are unknown. Give it a static shape, or "
@@ -193,9 +194,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:
-            axes_of_vr = tuple(range(shape.rank - 1))
-            axes_of_vc = axes_of_vr[:-1] + (shape.rank - 1,)
-            for name, axes in ("vr", axes_of_vr), ("vc", axes_of_vc):
+            *stack, second_to_last, last = range(shape.rank)
+            for name, axes in {"vr": [*stack, second_to_last], "vc": [*stack, last]}.items():
                 sizes = [shape[axis] for axis in axes]
                 layouts[name] = TensorSlot(sizes, dtype=tf.float32, axes=axes)
         else:
@@ -203,8 +203,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return layouts
 
     def _has_momentum(self) -> bool:
-        is_number = isinstance(self._beta1, numbers.Real)  # other values may become nonzero
-        return not is_number or self._beta1 != 0
+        # A tensor, variable or callable may become nonzero.
+        return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         return super().hyperparameters(wide_dtype(dtype), non_slots)
@@ -216,9 +216,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         grad = tf.cast(grad, wide)
         decay = self._second_moment_decay(hyper, wide)
         normalized, new_slots = self._normalized(grad, slots, decay, hyper)
-        # Graphs would round differently from eager execution, because Grappler reorders chains of
-        # products. Two things prevent this: a division separates the products in `_normalized` from
-        # the product with the learning rate, and the momentum has no product with (1 - beta1).
+        # Grappler would reorder chains of products, and graphs would round differently from eager
+        # execution. Two things prevent this: the division below separates the products in
+        # `_normalized` from the learning rate, and no term is a product with (1 - beta1).
         threshold = getattr(hyper, "clipping_threshold", float("inf"))
         normalized /= tf.maximum(_rms(normalized) / threshold, 1)
         rate = self._rate(hyper, wide)
@@ -244,7 +244,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             return grad * tf.math.rsqrt(v), {"v": tf.cast(v, tf.float32)}
         vr = moment(slots.vr, tf.reduce_mean(square, -1))
         vc = moment(slots.vc, tf.reduce_mean(square, -2))
-        row_factor = tf.expand_dims(tf.math.rsqrt(vr / tf.reduce_mean(vr, -1, keepdims=True)), -1)
+        relative_vr = vr / tf.reduce_mean(vr, -1, keepdims=True)
+        row_factor = tf.expand_dims(tf.math.rsqrt(relative_vr), -1)
         column_factor = tf.expand_dims(tf.math.rsqrt(vc), -2)
         normalized = grad * (row_factor * column_factor)
         return normalized, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
@@ -256,7 +257,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return rate if self._multiply_by_parameter_scale else rate * 0.05
 
     def _second_moment_decay(self, hyper: SimpleNamespace, dtype: DType) -> Tensor:
-        if hasattr(hyper, "decay_rate"):  # not a function of the step
+        if hasattr(hyper, "decay_rate"):  # then it is not a function of the step
             return hyper.decay_rate
         decay_fn: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
         return tf.cast(decay_fn(tf.cast(hyper.global_step, dtype)), dtype)
@@ -301,10 +302,7 @@ def _positive_if_number(name: str, value: Optional[Hyperparameter]) -> Any:
 
 
 def _first_argument(name: str, value: Any) -> bool:
-    """Checks that the constructor's first argument is a bool, and returns it.
-
-    The error message explains that the first argument is not the learning rate.
-    """
+    """Returns the first argument if it is a bool; other values may be meant as learning rate."""
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:

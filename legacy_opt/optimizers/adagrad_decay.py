@@ -115,7 +115,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         power = self._power_layout(self._rule_step.prepared.get(id(variable)))
-        if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
+        rank = variable.shape.rank or 0  # None if unknown
+        if rank > _MOST_AXES and not isinstance(power, RowSlot):
             raise ValueError(
                 f"{type(self).__name__}: variable {variable.name!r} has more than "
                 f"{_MOST_AXES} axes, too many for TensorFlow's operations on single elements: "
@@ -135,15 +136,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         due = hyper.period > slots.accumulator_decay_power
-        accumulator = tf.compat.v2.where(
-            due, self._decayed(slots.accumulator, hyper), slots.accumulator
-        )
+        decayed = self._decayed(slots.accumulator, hyper)
+        accumulator = tf.compat.v2.where(due, decayed, slots.accumulator)
         accumulator += grad * grad
         change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
-        return change, {
-            "accumulator": accumulator,
-            "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
-        }
+        count = Addition(tf.cast(due, hyper.global_step.dtype))
+        return change, {"accumulator": accumulator, "accumulator_decay_power": count}
 
     def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
         step = hyper.global_step
@@ -157,12 +155,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     @staticmethod
     def _decayed(accumulator: Tensor, hyper: SimpleNamespace) -> Tensor:
-        return tf.maximum(
-            accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
-        )
+        decayed = accumulator * hyper.accumulator_decay_rate
+        return tf.maximum(decayed, hyper.initial_accumulator_value)
 
-    # `fused` computes the same as `rule`: first the decays that are due, then TensorFlow's Adagrad
-    # kernel.
+    # `fused` computes the same as `rule`: the due decays, then TensorFlow's Adagrad kernel.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if not self._has_kernel(update.variable, update.sparse):
@@ -197,7 +193,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         for grad, variable in grads_and_vars:
             if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
                 continue
-            is_needed = self._has_kernel(variable, sparse=False) or versions.part_of(variable)
+            may_share_count = versions.part_of(variable) is not None
+            is_needed = may_share_count or self._has_kernel(variable, sparse=False)
             if is_needed and id(variable) not in updates:
                 updates[id(variable)] = self._update_for(grad, variable, WholeVariable())
         groups_by_device = {}
@@ -207,28 +204,26 @@ class AdagradDecayOptimizer(RuleOptimizer):
             if self._has_kernel(first.variable, sparse=False):
                 groups_by_device.setdefault(first.variable.device, []).append(group)
             elif first.prepared is not None:
-                prepared.update(self._read_shared_count(group))
+                with tf.device(first.variable.device):
+                    count = self._read_power(first)
+                for update in group:
+                    prepared[id(update.variable)] = update.prepared._replace(value=count)
         for device, groups in groups_by_device.items():
             with tf.device(device):
                 decayed = self._decay_whole(groups)
             prepared.update((id(each.variable), decayed) for each in itertools.chain(*groups))
         return prepared
 
-    def _read_shared_count(self, group: List[Update]) -> Dict[int, flat_elements.SharedCount]:
-        with tf.device(group[0].variable.device):
-            count = self._read_power(group[0])
-        return {id(each.variable): each.prepared._replace(value=count) for each in group}
-
     def _decay_whole(self, groups: List[List[Update]]) -> Sequence[Union[Operation, Tensor, None]]:
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
         A group is a list of one variable's `Update`, or of the updates of a variable's parts.
-        Accumulators may be used after the operations or tensors in the result.
+        Users of the accumulators must wait for the operations or tensors in the result.
         """
         updates = list(itertools.chain(*groups))
         period = updates[0].hyper.period
-        # The decay waits for the gradients. So the state does not change if the computation of a
-        # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
+        # The decay waits for the gradients, so that nothing changes if computing a gradient fails.
+        # In a TF1 graph, training steps without a due decay do not wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
@@ -260,10 +255,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
         # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
         # scalars are selected by `due`, not tensors of the accumulators' size.
         increments = tf.split(tf.cast(due, step.dtype), len(groups))
-        rates, floors = {}, {}  # {dtype: [a scalar for each group]}
+        rates = {}  # {dtype: [a scalar for each group]}
+        floors = {}  # in the same form
         for i, group in enumerate(groups):
             for update in group:
-                accumulator, hyper = update.slots.accumulator, update.hyper
+                accumulator = update.slots.accumulator
+                hyper = update.hyper
                 dtype = update.variable.dtype.base_dtype
                 if dtype not in rates:
                     rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
@@ -293,9 +290,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             ]
 
     def _read_power(self, update: Update) -> Tensor:
-        return self._power_layout().read(
-            update.slots.accumulator_decay_power, update.access, update.grad
-        )
+        slot = update.slots.accumulator_decay_power
+        return self._power_layout().read(slot, update.access, update.grad)
 
     def _add_to_power(
         self, update: Update, access: Access, increment: Tensor

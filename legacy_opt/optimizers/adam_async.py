@@ -104,15 +104,10 @@ class AdamAsyncOptimizer(AdamBase):
         )
 
     def _rounded_rule(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        rounding: str,
+        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
     ) -> RuleResult:
-        hyper = _with_powers(hyper, slots, value.dtype)
-        change, changes = super()._rounded_rule(grad, value, slots, hyper, rounding)
+        hyper = _with_powers(hyper, slots, grad.dtype)
+        change, changes = super()._rounded_rule(grad, slots, hyper, rounding)
         return change, dict(changes, **self._next_powers(slots))
 
     def sparse_rule(

@@ -12,7 +12,6 @@ formula just before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the sam
 
 from __future__ import annotations
 
-import functools
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -31,9 +30,8 @@ _REPLACEMENTS = {
     "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
 }
 
-# The order of the products and sums in the moments, on which their last bits depend.
-# As in the source of TensorFlow's sparse updates: m * beta1 + g * (1 - beta1); v has the product
-# (g * g) * (1 - beta2).
+# The last bits of the moments depend on the order of products and sums. There are three orders:
+# As in the source of TensorFlow's sparse updates, with (g * g) * (1 - beta2) in v.
 AS_WRITTEN = "as written"
 # A Session of TensorFlow 1.15 rewrites the product in v to g * (g * (1 - beta2)), if beta2 is a
 # number and the dtype is float32 or float64.
@@ -49,8 +47,8 @@ class AdamBase(RuleOptimizer):
     (`w/Adam`, `w/Adam_1` for a variable `w`), and `beta1_power` and `beta2_power`, which all
     variables share.
 
-    Products and sums are computed in the order of `tf.contrib.opt`, because the last bits of the
-    results depend on the order.
+    Without a kernel, moments are computed in the order of `tf.contrib.opt`, because the last bits
+    depend on the order.
 
     Subclasses may use these private members of TensorFlow's AdamOptimizer: the attribute `_lr`, the
     tensors that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`), and the method
@@ -92,24 +90,20 @@ class AdamBase(RuleOptimizer):
 
     def _get_beta_accumulators(self) -> Tuple[Any, ...]:
         """Returns the variables with the powers of beta; (None, None) before the first update."""
-        return tuple(map(self._non_slot, self.non_slots()))
+        return tuple(self._non_slot(name) for name in self.non_slots())
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        return self._rounded_rule(grad, value, slots, hyper, self._rounding_of_operations())
+        return self._rounded_rule(grad, slots, hyper, self._rounding_of_operations())
 
     def _rounding_of_operations(self) -> str:
-        """Returns the rounding of `moments` without a kernel: like TensorFlow's sparse updates."""
+        """Returns how `moments` rounds without a kernel."""
+        # TensorFlow and tf.contrib update whole tensors by operations that a Session rewrites.
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
     def _rounded_rule(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        rounding: str,
+        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
     ) -> RuleResult:
         """Computes `rule`, with the given rounding of `moments`."""
         m, v = moments(grad, slots, hyper, rounding)
@@ -121,7 +115,13 @@ class AdamBase(RuleOptimizer):
         rule = super().pure_rule(variable, sparse)
         if sparse or type(self).rule is not AdamBase.rule:  # a subclass may override `rule`
             return rule
-        return functools.partial(self._rounded_rule, rounding=AS_FUSED)
+
+        def rule_as_fused(
+            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+        ) -> RuleResult:
+            return self._rounded_rule(grad, slots, hyper, AS_FUSED)
+
+        return rule_as_fused
 
     def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper)
@@ -134,10 +134,7 @@ class AdamBase(RuleOptimizer):
         For sparse gradients, even if they were made dense, the result is `NotImplemented`: the
         kernel rounds differently from TensorFlow's sparse updates, which do not use the kernel.
 
-        Args:
-          update: the `Update`.
-          hyper: the hyperparameters of the update, with `beta1_power` and `beta2_power`.
-          use_nesterov: whether to use Nesterov momentum, for Nadam.
+        `hyper` includes `beta1_power` and `beta2_power`. `use_nesterov` is True for Nadam.
         """
         if update.sparse or update.densified:
             return NotImplemented
@@ -168,9 +165,9 @@ class AdamBase(RuleOptimizer):
     ) -> Dict[str, Tensor]:
         new_values = {}
         for name, power in vars(values).items():
-            # The power's dtype is float64 if beta is a float64 tensor.
-            hyper = self.hyperparameters(power.dtype, non_slots=False)
-            new_values[name] = power * getattr(hyper, name.replace("_power", ""))
+            # `hyper` is float32, but the power is float64 if beta is a float64 tensor.
+            betas = self.hyperparameters(power.dtype, non_slots=False)
+            new_values[name] = power * getattr(betas, name.replace("_power", ""))
         return new_values
 
 

@@ -91,8 +91,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
     _pattern_attributes = ("exclude_from_weight_decay",)
-    # Records set this to True, so that they can follow a rate of 0 that changes later.
-    _decays_at_zero = False
+    _decays_at_zero = False  # records set True, to follow a rate that is 0 at first
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
     # The names of these attributes in BERT's class.
@@ -128,7 +127,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
         values = super()._exact_values(dtype)
         for beta in ("beta_1", "beta_2"):
-            # 1 - beta is computed in Python (float64), because float32 would lose digits.
+            # ``1 - beta`` is computed in Python (float64), because float32 would lose digits.
             tensor = self._rule_step.tensors[beta]
             values["rest_" + beta] = complement(tensor, self._given_value(beta), dtype)
         return values
@@ -168,8 +167,8 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
 
     def _do_use_weight_decay(self, param_name: str) -> bool:
         rate = self._weight_decay_rate
-        is_zero = not (argument_checks.is_tensor_like(rate) or rate)
-        if is_zero and not self._decays_at_zero:
+        may_decay = argument_checks.is_tensor_like(rate) or rate or self._decays_at_zero
+        if not may_decay:
             return False
         return not matches(self.exclude_from_weight_decay, param_name)
 

@@ -77,12 +77,7 @@ class AdaMaxOptimizer(AdamBase):
         return self._non_slot("beta1_power")
 
     def _rounded_rule(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        rounding: str,
+        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
     ) -> RuleResult:
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))

@@ -41,9 +41,8 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     prefers_advanced_step = True
-    # The name of TensorFlow's kernel, and the argument that only this kernel has.
-    _kernel: ClassVar[str]
-    _own_argument: ClassVar[str]
+    _kernel: ClassVar[str]  # the name of TensorFlow's kernel
+    _extra_argument: ClassVar[str]  # the argument that only this kernel has
     # Private attributes of the classes in tf.contrib, which subclasses may read.
     _lr = alias_of("learning_rate")
     _lr_t = tensor_of("learning_rate")
@@ -91,8 +90,8 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
 
-        # The factor of each element is selected from three scalars. It is not computed from tensors
-        # of signs, because Grappler would regroup the products, and the results would change.
+        # The factor of each element is selected from three scalars. If factors were computed from
+        # tensors of signs, Grappler would regroup the products, and the results would change.
         def rate_for(sign: int) -> Tensor:
             return hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper)
 
@@ -110,7 +109,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
             lr=update.hyper.learning_rate,
             sign_decay=update.hyper.sign_decay,
             beta=update.hyper.beta,
-            **{self._own_argument: getattr(update.hyper, self._own_argument)},
+            **{self._extra_argument: getattr(update.hyper, self._extra_argument)},
         )
 
 
@@ -169,7 +168,8 @@ class AddSignOptimizer(_SignOptimizer):
             sign_decay_fn, use_locking, name, learning_rate=learning_rate, alpha=alpha, beta=beta
         )
 
-    _kernel, _own_argument = "AddSign", "alpha"
+    _kernel = "AddSign"
+    _extra_argument = "alpha"
     _alpha_t = tensor_of("alpha")
 
     def _multiplier(self, sign: Tensor, hyper: SimpleNamespace) -> Tensor:
@@ -230,7 +230,8 @@ class PowerSignOptimizer(_SignOptimizer):
             beta=beta,
         )
 
-    _kernel, _own_argument = "PowerSign", "logbase"
+    _kernel = "PowerSign"
+    _extra_argument = "logbase"
     _logbase_t = tensor_of("logbase")
     _computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
 

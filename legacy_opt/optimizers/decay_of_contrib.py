@@ -41,16 +41,15 @@ class _DecayOfContrib:
         return self._sums_equal_ids(variable) or not self._has_sparse_gradient(variable)
 
     def _sums_equal_ids(self, variable: Variable) -> bool:
-        # tf.contrib.opt decays rows in _apply_sparse. Only the base class V1Optimizer is sure to
-        # call _apply_sparse.
-        name = "_apply_sparse_duplicate_indices"
-        name = "_resource" + name if is_resource(variable) else name
+        # tf.contrib.opt decays rows in _apply_sparse, which only V1Optimizer's method surely calls.
+        prefix = "_resource" if is_resource(variable) else ""
+        name = prefix + "_apply_sparse_duplicate_indices"
         # pyright does not know that `self` is an UpdateMethods, too.
         update = getattr(super(UpdateMethods, self), name)  # pyright: ignore[reportArgumentType]
         return update.__func__ is getattr(V1Optimizer, name)
 
     def _has_sparse_gradient(self, variable: Variable) -> bool:
-        whole_of = versions.distributed_variable
+        whole_of = versions.distributed_variable  # the variable with all replicas
         whole = whole_of(variable)
         grads = [grad for grad, each in self._step_pairs if whole_of(each) is whole]
         local_results = tf.distribute.get_strategy().experimental_local_results

@@ -20,19 +20,7 @@ import contextlib
 import copyreg
 import functools
 import inspect
-from typing import (
-    Any,
-    Callable,
-    ClassVar,
-    Collection,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Type,
-)
+from typing import Any, Callable, Collection, Iterable, Iterator, List, NamedTuple, Optional, Type
 
 import tensorflow as tf
 
@@ -45,7 +33,6 @@ from legacy_opt.core.shortened import quoted
 from legacy_opt.core.step import TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
-    GradAndVar,
     GradsAndVars,
     Hyperparameter,
     Loss,
@@ -133,14 +120,15 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
     """
 
     _set_by_constructor = "_decay_step"
-    _suffix: ClassVar[str] = SUFFIX  # ends the names of classes that `extended` makes
+    _suffix = SUFFIX  # ends the names of classes that `extended` makes
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         replacements = dict.fromkeys(_CONTRIB_METHODS, "override decayed or decays")
         gradient_checks.refuse_overrides(cls, replacements)
-        if not any(map(_is_mixin, cls.__bases__)) or _is_mixin(cls):
-            return  # `cls` extends an optimizer that has been checked, or is no optimizer yet
+        extends_mixin = any(map(_is_mixin, cls.__bases__))
+        if _is_mixin(cls) or not extends_mixin:
+            return  # `cls` is no optimizer yet, or extends an optimizer that has been checked
         if not _is_mixin(cls.__bases__[0]):
             raise TypeError(
                 f"{cls.__name__}: DecoupledWeightDecayExtension must be the first base class; "
@@ -225,8 +213,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
     def _distributed_apply(
         self, distribution: Any, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any
     ) -> Any:
-        # `grads_and_vars` has the gradients of all replicas. Each replica computes gradients from
-        # its copy of the variables. The decay changes all copies, so it waits for all gradients.
+        # Each replica computes gradients from its own copy of the variables. The decay changes all
+        # copies, so it waits for the gradients of all replicas, which are in `grads_and_vars`.
         pairs = list(grads_and_vars)
         with self.applying(pairs):
             return super()._distributed_apply(distribution, pairs, *args, **kwargs)
@@ -235,9 +223,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
         """Scope in which only the variables in `decay_var_list` decay (None: no change).
 
-        Raises:
-          TypeError: see `minimize`.
-          ValueError: see `minimize`.
+        Raises the same errors as `minimize` for other values.
         """
         if decay_var_list is None:  # the list that was passed to `minimize` stays in effect
             yield
@@ -253,12 +239,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
 
     @staticmethod
     def _as_variables(decay_var_list: Collection[Variable]) -> List[Variable]:
-        """Returns a list of variables, with partitioned variables replaced by their partitions.
-
-        Raises:
-          TypeError: `decay_var_list` is not a list, tuple or set of variables.
-          ValueError: `decay_var_list` is empty.
-        """
+        """Checks the variables, and returns a list with partitions of partitioned variables."""
         if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
             raise TypeError(
                 "decay_var_list must be a list, tuple or set of variables, or None for all; got "
@@ -357,9 +338,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # If operations run in order anyway, control dependencies are not needed. They would
-            # change the last bits of the results, because TensorFlow does not regroup products
-            # across control dependencies.
+            # Where operations run in order, control dependencies would only change the last bits,
+            # because TensorFlow does not regroup products across control dependencies.
             with after(None if runs_in_order else done):
                 yield
         finally:
@@ -369,9 +349,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
 def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
     """Returns `tensor`, the weight decay of this training step, in a variable's dtype.
 
-    This is a function and not a method of the optimizer, because `to_keras` analyzes methods: if a
-    method read the Python number, `to_keras` would assume that users cannot change the weight decay
-    during training.
+    This is no method, because `to_keras` analyzes methods: if a method read the Python number,
+    `to_keras` would assume that users cannot change the weight decay during training.
     """
     if dtype == tf.float32:
         return tf.cast(tensor, dtype)
@@ -400,7 +379,7 @@ def _decay_rows(variable: Variable, access: Access, factor: Tensor, use_locking:
     return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
 
 
-def _after_all_gradients(grads_and_vars: Sequence[GradAndVar]) -> List[Operation]:
+def _after_all_gradients(grads_and_vars: GradsAndVars) -> List[Operation]:
     """Returns a list with one operation that depends on all gradients; [] outside TF1 graphs."""
     if versions.runs_in_order():
         return []

@@ -78,20 +78,15 @@ class DiffGradOptimizer(AdamBase):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _rounded_rule(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        rounding: str,
+        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
     ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
-        return _change(hyper, m, v, slots.prev_grad, grad), {"m": m, "v": v, "prev_grad": grad}
+        change = _change(hyper, m, v, slots.prev_grad, grad)
+        return change, {"m": m, "v": v, "prev_grad": grad}
 
-    # For dense gradients, TensorFlow's Adam kernel updates m and v in place, in one pass. The
-    # kernel gets a learning rate of zero, so that it does not change the variable. The update of
-    # the variable is then computed piece by piece, so that temporaries stay in the processor's
-    # cache.
+    # For dense gradients, TensorFlow's Adam kernel updates m and v in place, with a learning rate
+    # of zero, which leaves the variable unchanged. The update of the variable is then computed
+    # piece by piece, so that temporaries stay in the processor's cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if self._use_locking:  # no operation below locks; `apply_update` warns of this
@@ -102,8 +97,8 @@ class DiffGradOptimizer(AdamBase):
         if done is NotImplemented:
             return done
         with after(done):
-            # If the slots are ref variables, these values share the memory of the slots. No copies
-            # are needed, because all changes are computed before `prev_grad` is written.
+            # Values of ref variables share the memory of the slots. No copies are needed, because
+            # all changes are computed before `prev_grad` is written.
             m, v = versions.read_value(slots.m), versions.read_value(slots.v)
             prev_grad = versions.read_value(slots.prev_grad)
         pieces = _pieces(update.variable.shape)

@@ -80,8 +80,8 @@ class FlatElement(Slot):
     A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
     update uses flat element r for row r. Rules may add to the slot, but not assign the slot.
 
-    The parts of a partitioned variable have a `SharedCount`. If a part is updated without the first
-    part, it counts alone: adding to flat element 0 also raises all smaller elements to the new
+    The parts of a partitioned variable have a `SharedCount`. A part that is updated without the
+    first part counts alone: `add` raises all elements below the new count of flat element 0 to this
     count, so that a different partitioning keeps the count.
 
     Args:

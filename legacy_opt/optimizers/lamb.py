@@ -39,10 +39,9 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     are computed in float32.
 
     `t` is ``global_step + 1``, with the `global_step` passed to `apply_gradients`, or the graph's
-    global step if none is passed. The optimizer has no counter of its own. With
-    `bias_correction=False`, the results are bit for bit those of ALBERT's class, which has no bias
-    correction. With bias correction, as in the paper and in TensorFlow Addons, the first steps
-    differ from ALBERT's.
+    global step if none is passed; the optimizer has no other counter. ALBERT's class has no bias
+    correction: with `bias_correction=False`, the results are bit for bit the same. The paper and
+    TensorFlow Addons correct the bias, so the first steps differ from ALBERT's.
 
     Example::
 
@@ -148,7 +147,8 @@ def _ratio(value: Tensor, direction: Tensor) -> Tensor:
     direction_norm = _norm(direction)
     are_positive = (value_norm > 0) & (direction_norm > 0)
     ratio = value_norm / direction_norm
-    return tf.cast(tf.compat.v2.where(are_positive, ratio, tf.ones_like(value_norm)), value.dtype)
+    ratio = tf.compat.v2.where(are_positive, ratio, tf.ones_like(value_norm))
+    return tf.cast(ratio, value.dtype)
 
 
 def _norm(tensor: Tensor) -> Tensor:

@@ -113,8 +113,7 @@ class LARSOptimizer(PatternsOptimizer):
     def _update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns an `Update` for `rule`, which computes plain Momentum.
 
-        This method multiplies a dense gradient by the learning rate, and passes a learning rate of
-        1 to `rule`.
+        A dense gradient is multiplied by the learning rate here, so the rule gets a rate of 1.
         """
         update = super()._update_for(grad, variable, access)
         if update.sparse:
@@ -149,8 +148,7 @@ class LARSOptimizer(PatternsOptimizer):
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
-        This method is called for every dense gradient. As in tf.contrib, subclasses may override
-        the method.
+        Every update with a dense gradient calls this method. Subclasses may override the method.
         """
         return _rate_and_gradient(grad, var, self.hyper_for(var))
 
@@ -167,7 +165,9 @@ class LARSOptimizer(PatternsOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         momentum = slots.momentum * hyper.momentum + grad
-        change = grad + momentum * hyper.momentum if self._use_nesterov else momentum
+        change = momentum
+        if self._use_nesterov:
+            change = grad + momentum * hyper.momentum
         return hyper.learning_rate * change, {"momentum": momentum}
 
     def fused(self, update: Update) -> Optional[Operation]:
@@ -198,7 +198,8 @@ def _rate_and_gradient(
 
 def _trust_ratio(grad: Tensor, value: Tensor, hyper: SimpleNamespace) -> Tensor:
     """Returns the factor of the learning rate, a scalar."""
-    value_norm, grad_norm = norms.euclidean(value), norms.euclidean(grad)
+    value_norm = norms.euclidean(value)
+    grad_norm = norms.euclidean(grad)
     decay = hyper.weight_decay * value_norm
     # The divisor is |g| + decay + epsilon. In a Session with tf.contrib's class, Grappler reorders
     # this sum: it first adds a constant epsilon to the decay, except for 16-bit dtypes. The same

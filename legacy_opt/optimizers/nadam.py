@@ -64,12 +64,7 @@ class NadamOptimizer(AdamBase):
         return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
     def _rounded_rule(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        rounding: str,
+        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
     ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m

@@ -21,7 +21,7 @@ _HOOKS += ("hyper_for", "compute_lr")
 class PatternsOptimizer(RuleOptimizer):
     """Warns in its first step of patterns that match none of the variables, such as "bais"."""
 
-    _pattern_attributes: ClassVar[Tuple[str, ...]]  # warnings name the last of equal lists
+    _pattern_attributes: ClassVar[Tuple[str, ...]]  # the names of attributes that are patterns
     _matches: Any = staticmethod(re.search)
     _has_checked_patterns = False
 
@@ -41,6 +41,7 @@ class PatternsOptimizer(RuleOptimizer):
 
     def _check_patterns(self, variables: Sequence[Variable]) -> None:
         names = sorted(map(self._name_to_match, variables))
+        # {patterns: attribute}; of attributes with equal patterns, the last one.
         attributes = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
         for patterns, attribute in attributes.items():
             unmatched = [p for p in patterns if not any(self._matches(p, name) for name in names)]

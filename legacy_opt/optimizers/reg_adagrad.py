@@ -102,8 +102,8 @@ class RegAdagradOptimizer(RuleOptimizer):
     def _should_update_slots(self) -> bool:
         threads = self._avoiding.threads
         # Under a strategy, another thread than the one in the context may update the variables.
-        is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
-        return not (threads and is_here)
+        may_be_inside = threading.get_ident() in threads or tf.distribute.has_strategy()
+        return not (threads and may_be_inside)
 
     def _prepare(self) -> None:
         self._updates_slots = self._should_update_slots  # kernels notice a changed attribute

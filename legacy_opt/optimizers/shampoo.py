@@ -138,9 +138,8 @@ class ShampooOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Shampoo",
     ) -> None:
-        # RuleOptimizer converts the learning rate to a tensor. The other parameters are not passed
-        # to RuleOptimizer, because tf.contrib uses Python numbers, and tensors would round
-        # differently.
+        # RuleOptimizer converts the learning rate to a tensor. The other parameters stay Python
+        # numbers, as in tf.contrib, because tensors would round differently.
         hyperparameters: Dict[str, Any] = {}
         if not takes_step(learning_rate):
             hyperparameters["learning_rate"] = learning_rate
@@ -178,24 +177,27 @@ class ShampooOptimizer(RuleOptimizer):
             )
         layouts = {"gbar": Slot()}
         for axis, length in enumerate(shape):
-            if length > self._max_matrix_size:
-                layout = TensorSlot([length], dtype=dtype) if axis else _RowsOfAPart(dtype=dtype)
-            else:
+            if length <= self._max_matrix_size:
                 layout = TensorSlot([length, length], dtype=dtype)
                 if not _is_number(self._svd_interval, 1):
                     layouts[f"H_{axis}"] = IdentitySlot([length, length], dtype=dtype)
+            elif axis > 0:
+                layout = TensorSlot([length], dtype=dtype)
+            else:
+                layout = _RowsOfAPart(dtype=dtype)
             layouts[f"Gbar_{axis}"] = layout
         return layouts
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
-        return _lengths(variable)[0] <= self._max_matrix_size or not _is_number(self._gbar_decay, 0)
+        has_matrix_of_rows = _lengths(variable)[0] <= self._max_matrix_size
+        return has_matrix_of_rows or not _is_number(self._gbar_decay, 0)
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
+        wide = wide_dtype(dtype)
+        hyper = super().hyperparameters(wide, non_slots)
         if self.uses_global_step:
             hyper = changed(hyper, time=tf.cast(hyper.global_step, tf.float32) + 1)
         missing = [name for name in _PARAMETERS if not hasattr(hyper, name)]
-        wide = wide_dtype(dtype)
         values = {name: self._current_parameter(name, hyper, wide) for name in missing}
         return changed(hyper, **values)
 
@@ -254,8 +256,7 @@ class ShampooOptimizer(RuleOptimizer):
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
                     # The rate is multiplied by the factor first, because Grappler uses this order
-                    # in tf.contrib's graph. multiply_no_nan has the advantage over a plain product
-                    # that Grappler does not change its order.
+                    # in tf.contrib's graph. Grappler does not reorder a multiply_no_nan.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:

@@ -79,10 +79,9 @@ def power_by_svd(matrix: Tensor, size: int, exponent: TensorLike, epsilon: Tenso
 
 
 def power_by_iteration(matrix: Tensor, size: int, exponent: float, epsilon: TensorLike) -> Tensor:
-    """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
+    """Returns ``(matrix + epsilon * I) ** exponent`` by iterations, from the square root.
 
-    The function computes the square root, and raises the square root to the power ``2 * exponent``.
-    This power must be -1/p for a positive integer p, and the exponent a number.
+    The exponent is a number, and ``2 * exponent`` is -1/p for a positive integer p.
     """
     return _inverse_root(_square_root(matrix, size, epsilon), size, 2 * exponent)
 
@@ -92,7 +91,8 @@ def whole_root(exponent: float) -> Optional[int]:
     if exponent >= 0:
         return None
     root = -1 / (2 * exponent)
-    return int(round(root)) if abs(root - round(root)) < 1e-9 and root > 0.5 else None
+    is_whole = abs(root - round(root)) < 1e-9
+    return int(round(root)) if is_whole and root > 0.5 else None
 
 
 def _square_root(matrix: Tensor, size: int, epsilon: TensorLike) -> Tensor:
@@ -123,7 +123,8 @@ def _square_root(matrix: Tensor, size: int, epsilon: TensorLike) -> Tensor:
     # smallest error, and is the result.
     y = matrix / norm
     start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
-    return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)
+    _, _, before_last, *_ = tf.while_loop(continues, improve, start)
+    return before_last * tf.sqrt(norm)
 
 
 def _inverse_root(matrix: Tensor, size: int, exponent: float) -> Tensor:
@@ -145,7 +146,8 @@ def _inverse_root(matrix: Tensor, size: int, exponent: float) -> Tensor:
         return i + 1, next_m, tf.matmul(x, factor)
 
     start = [tf.constant(0), matrix * scale, identity * power(scale, -exponent)]
-    return tf.while_loop(continues, improve, start)[2]
+    _, _, root = tf.while_loop(continues, improve, start)
+    return root
 
 
 def _whole_power(matrix: Tensor, exponent: float) -> Any:

@@ -1,9 +1,8 @@
 """The updates of TensorFlow's own v1 optimizers, as pure functions.
 
 The functions compute the formulas of TensorFlow's kernels (training_ops.cc), with the operations in
-the same order. Native kernels are generated from these functions. When XLA compiles a sparse
-update, the Keras bridge calls these functions, because XLA lacks TensorFlow's kernels for sparse
-updates.
+the same order. Native kernels are generated from these functions. The Keras bridge calls them when
+XLA compiles a sparse update, for which XLA has no kernel.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ class StockRule(NamedTuple):
 
     def function_for(self, sparse: bool) -> StockFunction:
         """Returns the function for sparse or for dense gradients."""
-        return self.sparse_function if sparse and self.sparse_function else self.function
+        if sparse and self.sparse_function is not None:
+            return self.sparse_function
+        return self.function
 
 
 def _gradient_descent(
