@@ -1,8 +1,7 @@
 """TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x.
 
-`legacy_opt.public` lists the public names. It is imported when a public name is first used, by
-`dir(legacy_opt)`, and when a name is unknown. Therefore, `import legacy_opt` alone does not import
-TensorFlow.
+`import legacy_opt` alone does not import TensorFlow. The first use of a public or unknown name,
+and `dir(legacy_opt)`, import `legacy_opt.public`, which lists the public names.
 """
 
 import importlib as _importlib

@@ -51,10 +51,7 @@ class SameModule(importlib.abc.Loader):
 
 
 def commit() -> Optional[str]:
-    """Returns the commit of the checkout, such as "a9bb9efc61" or "a9bb9efc61-dirty", or None.
-
-    None means that this is no checkout of git, or that git is not installed.
-    """
+    """Returns the commit of the checkout, such as "a9bb9efc61-dirty"; None without git."""
     if not (FOLDER.parent / ".git").exists():
         return None
     git = ["git", "-C", str(FOLDER.parent), "describe", "--always", "--dirty", "--abbrev=10"]

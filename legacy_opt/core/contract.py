@@ -188,6 +188,7 @@ def _fill_collections(*values: Any):
 def _passes_on(
     optimizer: Any, loss: Any, variables: Optional[List[Any]], pairs: Sequence[Tuple[Any, Any]]
 ) -> bool:
+    """Whether `minimize` passes exactly these objects to the two methods that it should call."""
     cls = type(optimizer)
     root = [each for each in cls.__mro__ if "minimize" in vars(each)][-1]  # TensorFlow's or Keras'
     compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
@@ -207,7 +208,7 @@ def _passes_on(
     expected = [(compute, _ids([loss, variables, given.get("tape")], {}))]
     expected.append(("apply_gradients", _ids([pairs, given.get("global_step")], {})))
     graph = tf.compat.v1.get_default_graph()
-    size = len(graph.get_operations())
+    operation_count = len(graph.get_operations())
     before = {name: _copied(value) for name, value in vars(optimizer).items()}
     stubs = {compute: stub(compute, pairs), "apply_gradients": stub("apply_gradients", train_op)}
     probe = object.__new__(cls)
@@ -216,14 +217,15 @@ def _passes_on(
         probe.minimize(loss, var_list=variables, **given)
     else:  # Keras passes the list by its position
         probe.minimize(loss, variables, **given)
-    for name in {*vars(probe), *before}.difference(stubs):
+    for name in {*vars(probe), *before}.difference(stubs):  # attributes must keep their objects
         old = before.get(name, getattr(cls, name, None))
         new = vars(probe)[name]
         if new is not old and (new or old):  # AdamW may replace False by None, or None by False
             return False
     plain = {name: value for name, value in before.items() if _is_plain(value)}
     is_unchanged = all(vars(optimizer)[name] == value for name, value in plain.items())
-    return is_unchanged and calls == expected and len(graph.get_operations()) == size
+    adds_operations = len(graph.get_operations()) != operation_count
+    return is_unchanged and calls == expected and not adds_operations
 
 
 def _is_plain(value: Any) -> bool:

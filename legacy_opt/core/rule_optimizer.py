@@ -165,17 +165,15 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
         Args:
           grad: the gradient; it has the shape of the variable, or ``[n, …]`` for n touched rows.
-          value: the value of the variable or of its touched rows, with the shape and dtype of
-            `grad`.
+          value: the value of the variable or of its touched rows, in the shape and dtype of `grad`.
           slots: the slots' values as attributes; `legacy_opt.Slot` describes the shapes.
           hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
             `global_step` in the dtype of the step variable.
 
         Returns:
-          A pair of the change and a dict. The change is a tensor of the shape and dtype of `value`;
-          it is subtracted from the variable. The dict maps slot names to new values, or to an
-          `Addition` or `Fading` (see `legacy_opt.core.update`). Slots that are not in the dict do
-          not change.
+          A pair of the change and a dict. The change, a tensor of the shape and dtype of `value`,
+          is subtracted from the variable. The dict maps slot names to new values, or to an
+          `Addition` or `Fading` (see `legacy_opt.core.update`). Other slots do not change.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
@@ -367,8 +365,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         method = f"{class_name}.non_slots"
         non_slots = rule_application.checked_initial_values(method, self.non_slots())
         if var_list and non_slots:
-            # All workers must choose the same device. They choose the device of the variable whose
-            # name comes first in sorted order.
+            # All workers must choose the same device, so names decide, not the order of the list.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in non_slots.items():
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)

@@ -224,9 +224,8 @@ class TensorSlot(Slot):
       initial_value: the initial value of each element, as in `Slot`.
       dtype: the slot's dtype; None means the dtype of the variable.
       axes: the axes of the variable that the slot's axes correspond to, for example (0,) for a slot
-        with one value per row; see `Slot.axes`. By default, each partition of a partitioned
-        variable saves its slot separately, and only a graph with the same partitions can restore
-        the slots.
+        with one value per row; see `Slot.axes`. By default, each partition saves its slot
+        separately, and only a graph with the same partitions can restore the slots.
 
     Raises:
       ValueError: the shape is not fully defined.

@@ -1,8 +1,7 @@
 """Type aliases of the public signatures.
 
 The aliases use only types that exist in every TensorFlow from 1.15 on, so that
-`typing.get_type_hints` resolves the aliases everywhere. Keras types are `Any`, because Keras may
-not be installed.
+`typing.get_type_hints` works everywhere. Keras types are `Any`: Keras may not be installed.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ TensorLike = Union[float, tf.Tensor, tf.Variable]
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
 # A function from the global step (a tensor) to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
-# A function from the global step (a tensor or a number) to a tensor. `get_linear_decay_fn` and
-# similar functions return such a function.
+# A function from the global step (a tensor or a number) to a tensor; see `get_linear_decay_fn`.
 DecayFunction = Callable[[TensorLike], tf.Tensor]
 # The number of training steps, an int32 or int64 scalar.
 GlobalStep = Union[tf.Variable, tf.Tensor]
@@ -63,8 +61,7 @@ KerasLayer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any
-# The model or the variables that a checkpoint saves or loads. The keys of a mapping are names in
-# the checkpoint.
+# A model or variables to save or load. The keys of a mapping are names in the checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
 # Maps names of variables to names in a checkpoint; None leaves the variable out.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

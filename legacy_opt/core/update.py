@@ -1,7 +1,6 @@
 """Classes for one update of a variable (`Update`) and for changes of a slot (`Addition`, `Fading`).
 
-A rule is the method `rule` of a `RuleOptimizer`, which computes the change of a variable and new
-slot values.
+A rule, the method `rule` of a `RuleOptimizer`, computes a variable's change and new slot values.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from legacy_opt.core.variable_access import Access
 class Addition(NamedTuple):
     """A value to add to a slot, returned by a rule in place of the slot's new value.
 
-    A new value would overwrite the additions of concurrent workers since the slot was read. See
-    `RuleOptimizer.rule`.
+    A new value would overwrite what concurrent workers have added since the slot was read.
 
     Example::
 

@@ -109,8 +109,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             print(shapes)  # [[1000], [300]]
 
     Args:
-      multiply_by_parameter_scale: whether the learning rate is multiplied by ``max(rms(w),
-        epsilon2)``.
+      multiply_by_parameter_scale: whether to multiply the rate by ``max(rms(w), epsilon2)``.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         None means ``min(1 / sqrt(t), 0.01)``, or 0.05 times this value if
         `multiply_by_parameter_scale` is False.
@@ -118,8 +117,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         function of the global step, such as the results of `adafactor_decay_rate_pow`
         and `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
       beta1: decay factor of the momentum, at least 0 and less than 1; 0 means no slot `m`.
-      clipping_threshold: the largest rms of an update before the learning rate is applied; None
-        means no clipping.
+      clipping_threshold: the largest rms of u, see the formulas of this module; None: no clipping.
       factored: whether to store only row and column means for matrices.
       simulated_quantize_bits: not supported; must be None or 0.
       parameter_encoding: not supported; must be None.

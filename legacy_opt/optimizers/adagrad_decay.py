@@ -52,9 +52,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     `apply_gradients`. In a training that is shorter than `accumulator_decay_step` (by default
     100,000 steps) nothing decays, and the results are bit for bit those of Adagrad.
 
-    If two workers share a variable without locks, both workers may detect the same due decay, and
-    apply or count it twice. This is rare, because the count is read immediately before the decay is
-    written.
+    If two workers share a variable without locks, both may detect the same due decay, and apply or
+    count the decay twice. This is rare, because the decay is written as soon as the count is read.
 
     Example::
 

@@ -66,8 +66,7 @@ class AdamAsyncOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`, or to `v` itself in RMSProp; not negative. For
-        float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
-        is NaN.
+        float16 variables pass 1e-4 or more: the default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
         the variables while they write. (TensorFlow's kernel does not lock the powers.)
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
@@ -116,9 +115,8 @@ class AdamAsyncOptimizer(AdamBase):
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
-        # rsqrt is called explicitly, so that eager execution rounds like graphs, in which Grappler
-        # replaces x / sqrt(y) by x * rsqrt(y). The cast is needed, because TensorFlow 1.15 has no
-        # Rsqrt for bfloat16.
+        # In graphs, Grappler replaces x / sqrt(y) by x * rsqrt(y); so eager execution rounds alike.
+        # The cast is needed, because TensorFlow 1.15 has no Rsqrt for bfloat16.
         root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
         m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}
@@ -128,9 +126,9 @@ class AdamAsyncOptimizer(AdamBase):
             return NotImplemented
         slots = update.slots
         access = update.access
-        powers = SimpleNamespace(
-            beta1_power=access.read(slots.beta1_power), beta2_power=access.read(slots.beta2_power)
-        )
+        beta1_power = access.read(slots.beta1_power)
+        beta2_power = access.read(slots.beta2_power)
+        powers = SimpleNamespace(beta1_power=beta1_power, beta2_power=beta2_power)
         hyper = _with_powers(update.hyper, powers, update.grad.dtype)
         done = self.apply_kernel(update, hyper)
         if done is NotImplemented:

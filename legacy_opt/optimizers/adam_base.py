@@ -44,11 +44,8 @@ class AdamBase(RuleOptimizer):
     """Adam in which a sparse gradient updates only the rows in the gradient.
 
     Arguments and variables are those of `tf.compat.v1.train.AdamOptimizer`: the slots `m` and `v`
-    (`w/Adam`, `w/Adam_1` for a variable `w`), and `beta1_power` and `beta2_power`, which all
-    variables share.
-
-    Without a kernel, moments are computed in the order of `tf.contrib.opt`, because the last bits
-    depend on the order.
+    (`w/Adam`, `w/Adam_1` for a variable `w`), and the shared `beta1_power` and `beta2_power`.
+    Without a kernel, moments are computed in the order of `tf.contrib.opt`, see `AS_WRITTEN`.
 
     Subclasses may use these private members of TensorFlow's AdamOptimizer: the attribute `_lr`, the
     tensors that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`), and the method

@@ -18,11 +18,11 @@ from legacy_opt.core.variable_access import Access, gather_nd, variable_op, vari
 class SharedCount(NamedTuple):
     """The count of dense updates that the parts of a partitioned variable share.
 
-    It is flat element 0 of the first part's slot, where an unpartitioned variable has it, too.
+    The count is flat element 0 of the first part's slot, as in an unpartitioned variable.
 
     Attributes:
-      is_kept: whether this part adds to its own element 0, that is, whether it has row 0 of the
-        variable. The first part has, and all parts if the variable is partitioned along other axes.
+      is_kept: whether this part has row 0 of the variable, and so adds to its own element 0. If the
+        variable is partitioned along another axis than 0, all parts have row 0.
       value: the count at the start of the training step; None if the count need not be read.
     """
 

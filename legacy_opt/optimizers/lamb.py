@@ -33,10 +33,9 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     and sparse gradients update the whole variable, not only some rows. **This optimizer increments
     `global_step`, so delete two lines of your script**; see `AdamWeightDecayOptimizer`.
 
-    The norms are taken over all elements of a variable. As in ALBERT, each partition of a
-    partitioned variable has its own norms. The factor ``|w| / |u|`` is 1 if one of the norms is
-    zero, and for variables that match `exclude_from_layer_adaptation`. Norms of 16-bit variables
-    are computed in float32.
+    The norms are taken over all elements of a variable, or, as in ALBERT, of one partition. The
+    factor ``|w| / |u|`` is 1 if a norm is zero, and for variables that match
+    `exclude_from_layer_adaptation`. Norms of 16-bit variables are computed in float32.
 
     `t` is ``global_step + 1``, with the `global_step` passed to `apply_gradients`, or the graph's
     global step if none is passed; the optimizer has no other counter. ALBERT's class has no bias

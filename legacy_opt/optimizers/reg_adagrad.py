@@ -77,12 +77,11 @@ class RegAdagradOptimizer(RuleOptimizer):
         """Returns a context manager in which updates do not change the slots.
 
         The context affects calls of `minimize` and `apply_gradients`. Eager code calls them in each
-        training step. In a graph, the call happens when the graph is built, and in a `tf.function`
-        when the function is traced. The context therefore has no effect on operations and traces
-        that were created outside. Operations and traces that were created inside do not change the
-        slots, even when they run outside. So do not call the same `tf.function` both inside and
-        outside the context, but write two functions. Contexts can be nested, and have no effect on
-        calls in other threads.
+        training step. A graph calls them when it is built, a `tf.function` when it is traced. So
+        the context has no effect on operations and traces that were created outside. Those that
+        were created inside do not change the slots, even when they run outside. Do not call the
+        same `tf.function` both inside and outside: write two functions. Contexts can be nested, and
+        have no effect on calls in other threads.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer. In your own `train_step`, write ``with optimizer.avoid_updating_slots():

@@ -100,10 +100,9 @@ class ShampooOptimizer(RuleOptimizer):
       mat_gbar_decay: see the formulas of this module; not negative.
       mat_gbar_weight: see the formulas of this module; not negative.
       learning_rate: the factor of the update.
-      svd_interval: 1 or more; the powers ``H_i`` are computed in training steps in which T is a
-        multiple of this number.
-      precond_update_interval: 1 or more; the matrices are updated in training steps in which T is a
-        multiple of this number, and ``mat_gbar_weight`` is multiplied by this number.
+      svd_interval: 1 or more; the powers ``H_i`` are computed if T is a multiple of this number.
+      precond_update_interval: 1 or more; the matrices are updated if T is a multiple of this
+        number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
       alpha: the exponent of the matrices is ``-alpha / n``, where n is the number of axes.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the

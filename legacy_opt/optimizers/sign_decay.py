@@ -53,8 +53,7 @@ def get_cosine_decay_fn(
 
     Args:
       decay_steps: the number of steps after which the result is constant, a positive integer.
-      num_periods: the number of periods of the cosine in `decay_steps` steps. With 0.5 the last
-        value is 0.
+      num_periods: the periods of the cosine in `decay_steps` steps. With 0.5 the last value is 0.
       zero_after: the number of periods after which the result is 0, or None.
 
     Returns:
@@ -74,11 +73,9 @@ def get_restart_decay_fn(
     """Returns a function of the global step that decreases from 1 to 0 and restarts at 1.
 
     Args:
-      decay_steps: the number of steps after which the result is constant, a positive integer. The
-        constant is 1 if `num_periods` is a whole number, because another decrease starts at the
-        last step.
-      num_periods: the number of decreases in `decay_steps` steps. Each decrease is half a period of
-        a cosine.
+      decay_steps: the number of steps after which the result is constant, a positive integer. If
+        `num_periods` is whole, the constant is 1: another decrease starts at the last step.
+      num_periods: the number of decreases in `decay_steps` steps, each half a period of a cosine.
       zero_after: the number of decreases after which the result is 0, or None.
 
     Returns:

@@ -35,8 +35,7 @@ class StockRule(NamedTuple):
       tensors: a dict from the name of a hyperparameter in `function` to the name of an attribute of
         the optimizer. After `_prepare`, the attribute is the hyperparameter, a tensor or a number.
         If the value is a tuple of names, the first attribute that exists is used.
-      flags: a dict from the name of a flag in `function` to a function that takes the optimizer and
-        returns True or False.
+      flags: a dict from the name of a flag in `function` to a predicate of the optimizer.
       sparse_function: the function for sparse gradients; None means `function`.
       whole_tensor: whether a sparse gradient updates all rows.
       powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
@@ -239,7 +238,7 @@ RULES = {
         dict(
             _RATE,
             **_L1,
-            # In newer TensorFlow versions, the class has an argument `beta` and adjusts l2 by beta.
+            # Newer TensorFlow versions adjust l2 by an argument `beta`.
             l2=(
                 "_adjusted_l2_regularization_strength_tensor",
                 "_l2_regularization_strength_tensor",
