@@ -48,8 +48,9 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def constructor(*args: Any, **kwargs: Any) -> None:
         cls = type(args[0])
-        is_outermost = cls.__init__ is constructor
-        caller = cls.__name__ if is_outermost else f"super().__init__ of {cls.__name__}"
+        caller = cls.__name__
+        if cls.__init__ is not constructor:  # a subclass has called this constructor
+            caller = f"super().__init__ of {caller}"
         _check_arguments(caller, signature, args, kwargs)
         return init(*args, **kwargs)
 

@@ -87,11 +87,11 @@ def check(exit_name: str, optimizer: Any, error: Type[Exception], ignored: Colle
     `exit_name` is a name in `TABLE`. `ignored` are methods that need no check, because the present
     training does not call them, either.
     """
-    exits, rows = next(each for each in TABLE.items() if exit_name in each[0])
+    exits = next(exits for exits in TABLE if exit_name in exits)
     name = type(optimizer).__name__
     # The keyword arguments that the exit passes to `apply_gradients` besides `name`.
     given = {"global_step": None} if exit_name == "to_keras" else {}
-    for methods, treatments in rows.items():
+    for methods, treatments in TABLE[exits].items():
         treatment = treatments[exits.index(exit_name)]
         for method in [each for each in methods.split() if each not in ignored]:
             users = of_users(type(optimizer).__mro__, method)

@@ -78,14 +78,15 @@ class CountLayout(NamedTuple):
         """Returns an array with one count per row of the variable."""
         rows = np.zeros(self.shape[:1], counts.dtype)
         has_count = np.zeros(rows.shape, bool)
-        beyond = counts.reshape(-1)[rows.size :]  # what follows one count per row
+        beyond = counts.reshape(-1)[rows.size :]  # the numbers after one count per row
         # Old versions filled a part with its one count: equal numbers are no counts of other parts.
         if not self.parts and np.any(beyond != beyond[-1:]):
             raise ValueError(
                 f"there are counts beyond the first {rows.size} elements. Only a partitioned "
                 "variable has such counts, and the checkpoint does not contain its partitions"
             )
-        for shape, offset in sorted(self.parts or self.whole(self.shape).parts, key=lambda p: p[1]):
+        parts = self.parts or self.whole(self.shape).parts
+        for shape, offset in sorted(parts, key=lambda part: part[1]):  # by offset
             place = _slices(shape[:1], offset[:1])
             part_rows = _reshaped(counts[_slices(shape, offset)], shape[:1])
             is_later_with_row_0 = any(offset) and offset[0] == 0

@@ -162,7 +162,7 @@ class NewStep:
         self._of_eager_code = None
 
     def get(self) -> Variable:
-        """Returns the TF1 graph's global step, or that of eager code and all `tf.function`s."""
+        """Returns the global step of the TF1 graph, or of eager code and all `tf.function`s."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

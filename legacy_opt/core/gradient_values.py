@@ -31,18 +31,17 @@ def clip_by_global_norm(
     norm: Optional[Tensor] = None,
     optimizer: Optional[V1Optimizer] = None,
 ) -> List[GradAndVar]:
-    """Clips gradients by their `global_norm`; pass it as `norm` if it is already computed."""
+    """Clips gradients by their `global_norm`; `norm` is this norm if it is already computed."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     if norm is None:
         norm = global_norm(grads_and_vars, optimizer)
-    clipped, _ = tf.clip_by_global_norm(
-        [_cast(grad, dtype) for grad in gradients], in_dtype(clip_norm, dtype), norm
-    )
-    return [
-        (grad if grad is None else _cast(value, grad.dtype), variable)
-        for value, (grad, variable) in zip(clipped, grads_and_vars)
-    ]
+    casts = [_cast(grad, dtype) for grad in gradients]
+    clipped, _ = tf.clip_by_global_norm(casts, in_dtype(clip_norm, dtype), norm)
+    pairs = []
+    for value, (grad, variable) in zip(clipped, grads_and_vars):
+        pairs.append((None if grad is None else _cast(value, grad.dtype), variable))
+    return pairs
 
 
 def clip_by_norm(grads_and_vars: Sequence[GradAndVar], clip_norm: TensorLike) -> List[GradAndVar]:
@@ -176,7 +175,9 @@ def scalar(name: str, value: Any) -> TensorLike:
 def positive_scalar(name: str, value: Any) -> TensorLike:
     """Returns `value` if it is a positive number, or a scalar tensor or variable."""
     value = scalar(name, value)
-    return value if argument_checks.is_tensor_like(value) else argument_checks.positive(name, value)
+    if argument_checks.is_tensor_like(value):
+        return value
+    return argument_checks.positive(name, value)
 
 
 def scope_name(name: Any) -> Any:

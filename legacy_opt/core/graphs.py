@@ -93,7 +93,7 @@ def _is_integer_scalar(operation: Operation) -> bool:
 
 
 def operations_behind(tensors: Iterable[Tensor]) -> Set[Operation]:
-    """Returns a set of the operations that compute `tensors`, also those outside of a function.
+    """Returns the set of operations that compute `tensors`, inside and outside of functions.
 
     Control inputs are not followed, with one exception: a constant in a branch of TensorFlow 1's
     `tf.cond` has a control input from the condition.

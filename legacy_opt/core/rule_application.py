@@ -95,8 +95,8 @@ def checked_results(
         problem = f"{rule} returned the slot {name!r} {of_variable}"
         checked_changes[name] = _as_tensors(problem, each, old.dtype)
         shape = _value(checked_changes[name]).shape
-        size, old_size = shape.num_elements(), old.shape.num_elements()
-        if None not in (size, old_size) and size != old_size:
+        sizes = {shape.num_elements(), old.shape.num_elements()}
+        if None not in sizes and len(sizes) > 1:
             raise ValueError(f"{problem} in shape {shape}, expected {old.shape}.")
     return change, checked_changes
 
@@ -129,14 +129,13 @@ def checked_once_per_step(method: str, result: Any, known: Collection[str]) -> D
 
 def checked_initial_values(method: str, result: Any) -> Dict[str, Any]:
     """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints."""
+    values = {}
     for name, value in checked_dict(method, result).items():
         if isinstance(value, (str, bytes)) or value is None:
-            raise WrongTypeError(
-                f"{method} returned {name!r} as {value!r}, expected a number or a tensor."
-            )
-    return {
-        name: float(value) if isinstance(value, int) else value for name, value in result.items()
-    }
+            text = f"{method} returned {name!r} as {value!r}, expected a number or a tensor."
+            raise WrongTypeError(text)
+        values[name] = float(value) if isinstance(value, int) else value
+    return values
 
 
 def checked_dict(method: str, result: Any) -> Dict[str, Any]:

@@ -8,7 +8,9 @@ from typing import Any, Callable, Iterable, List
 def first_few(items: Iterable[Any], more: Callable[[int], Any]) -> List[Any]:
     """Returns the items; of more than four, the first three and `more(number of the others)`."""
     items = list(items)
-    return items if len(items) < 5 else [*items[:3], more(len(items) - 3)]
+    if len(items) <= 4:
+        return items
+    return [*items[:3], more(len(items) - 3)]
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -85,8 +85,9 @@ def _turn(cls: type, name: str, method: Optional[Callable]) -> Callable:
     @functools.wraps(method or getattr(cls, name))
     def run_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         with alone(self):
-            bound = method.__get__(self, type(self)) if method else getattr(super(cls, self), name)
-            return bound(*args, **kwargs)
+            if method is None:
+                return getattr(super(cls, self), name)(*args, **kwargs)
+            return method.__get__(self, type(self))(*args, **kwargs)
 
     return run_alone
 

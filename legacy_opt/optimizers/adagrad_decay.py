@@ -50,7 +50,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     periods decays once at each of its next three updates. The training has to increment the global
     step; a `GlobalStepWarning` is issued if no global step is passed to `minimize` or
     `apply_gradients`. In a training that is shorter than `accumulator_decay_step` (by default
-    100,000 steps) nothing decays, and the results are bit for bit those of Adagrad.
+    100,000 steps) nothing decays, and the results are bit for bit the same as with Adagrad.
 
     If two workers share a variable without locks, both may detect the same due decay, and apply or
     count the decay twice. This is rare, because the decay is written as soon as the count is read.

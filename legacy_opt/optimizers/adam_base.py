@@ -31,7 +31,7 @@ _REPLACEMENTS = {
 }
 
 # The last bits of the moments depend on the order of products and sums. There are three orders:
-# As in the source of TensorFlow's sparse updates, with (g * g) * (1 - beta2) in v.
+# As in the source of TensorFlow's sparse updates: v has the product (g * g) * (1 - beta2).
 AS_WRITTEN = "as written"
 # A Session of TensorFlow 1.15 rewrites the product in v to g * (g * (1 - beta2)), if beta2 is a
 # number and the dtype is float32 or float64.
@@ -96,7 +96,7 @@ class AdamBase(RuleOptimizer):
 
     def _rounding_of_operations(self) -> str:
         """Returns how `moments` rounds without a kernel."""
-        # TensorFlow and tf.contrib update whole tensors by operations that a Session rewrites.
+        # TensorFlow's AdamOptimizer updates all rows, and a Session rewrites its sparse updates.
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
     def _rounded_rule(

@@ -374,9 +374,10 @@ def _decay_whole(
 
 
 def _decay_rows(variable: Variable, access: Access, factor: Tensor, use_locking: bool) -> Operation:
-    locking = {} if is_resource(variable) else {"use_locking": use_locking}  # only ref ops have it
-    lost = factor * access.read(variable)
-    return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
+    arguments = {"indices": access.indices, "updates": factor * access.read(variable)}
+    if not is_resource(variable):
+        arguments["use_locking"] = use_locking  # only operations for ref variables have it
+    return variable_op("ScatterSub", variable, **arguments)
 
 
 def _after_all_gradients(grads_and_vars: GradsAndVars) -> List[Operation]:

@@ -91,7 +91,9 @@ class DiffGradOptimizer(AdamBase):
     def fused(self, update: Update) -> Optional[Operation]:
         if self._use_locking:  # no operation below locks; `apply_update` warns of this
             return NotImplemented
-        hyper, slots, grad = update.hyper, update.slots, update.grad
+        hyper = update.hyper
+        slots = update.slots
+        grad = update.grad
         hyper_with_rate_0 = changed(hyper, learning_rate=tf.zeros_like(hyper.learning_rate))
         done = self.apply_kernel(update, hyper_with_rate_0)
         if done is NotImplemented:
@@ -99,7 +101,8 @@ class DiffGradOptimizer(AdamBase):
         with after(done):
             # Values of ref variables share the memory of the slots. No copies are needed, because
             # all changes are computed before `prev_grad` is written.
-            m, v = versions.read_value(slots.m), versions.read_value(slots.v)
+            m = versions.read_value(slots.m)
+            v = versions.read_value(slots.v)
             prev_grad = versions.read_value(slots.prev_grad)
         pieces = _pieces(update.variable.shape)
         changes = [_change(hyper, m[p], v[p], prev_grad[p], grad[p]) for p in pieces]

@@ -150,7 +150,8 @@ class FlatElement(Slot):
         # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
         # of rows. Of the alternatives, one division per axis was the fastest.
         is_known = slot.shape.is_fully_defined()
-        sizes = tf.cast(slot.shape.as_list() if is_known else variable_shape(slot), rows.dtype)
+        shape = slot.shape.as_list() if is_known else variable_shape(slot)
+        sizes = tf.cast(shape, rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
         # A row number out of range stays as first index, so that the kernel raises an error, even
         # if the slot has a flat element with this number.

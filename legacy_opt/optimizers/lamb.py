@@ -105,7 +105,9 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         hyper = super().hyperparameters(dtype, non_slots)
         if self._bias_correction:
             wide = wide_dtype(dtype)
-            wide_hyper = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
+            wide_hyper = hyper
+            if dtype != wide:
+                wide_hyper = super().hyperparameters(wide, non_slots)
             t = tf.cast(hyper.global_step + 1, wide)
             hyper = changed(
                 hyper,

@@ -428,4 +428,6 @@ def _reciprocal(size: Any, dtype: DType) -> Any:
 def _next_axis_first(tensor: Tensor) -> Tensor:
     """Moves the first axis to the end."""
     rank = tensor.shape.rank
-    return tensor if rank == 1 else tf.transpose(tensor, list(range(1, rank)) + [0])
+    if rank == 1:
+        return tensor
+    return tf.transpose(tensor, [*range(1, rank), 0])

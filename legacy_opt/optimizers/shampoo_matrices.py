@@ -23,13 +23,13 @@ def products_of_slices(tensor: Tensor, axis: int, size: int) -> Tensor:
     """Returns the inner products of all pairs of slices along an axis, as ``[size, size]``."""
     last = tensor.shape.rank - 1
     if axis == last and axis > 0:
-        slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
-        return tf.matmul(slices, slices, transpose_a=True)
+        columns = tensor if last == 1 else tf.reshape(tensor, [-1, size])
+        return tf.matmul(columns, columns, transpose_a=True)
     if axis > 0:
         other_axes = [each for each in range(last + 1) if each != axis]
         tensor = tf.transpose(tensor, [axis] + other_axes)
-    slices = tensor if last == 1 else tf.reshape(tensor, [size, -1])
-    return tf.matmul(slices, slices, transpose_b=True)
+    rows = tensor if last == 1 else tf.reshape(tensor, [size, -1])
+    return tf.matmul(rows, rows, transpose_b=True)
 
 
 def contract_first_axis(tensor: Tensor, matrix: Tensor, size: int) -> Tensor:

@@ -103,7 +103,8 @@ def _adagrad(
 def _adadelta(
     grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
 ) -> NewValues:
-    rho, epsilon = hyper.rho, hyper.epsilon
+    rho = hyper.rho
+    epsilon = hyper.epsilon
     accum = slots.accum * rho + grad * grad * (1 - rho)
     change = tf.sqrt(slots.accum_update + epsilon) * tf.math.rsqrt(accum + epsilon) * grad
     accum_update = slots.accum_update * rho + change * change * (1 - rho)
