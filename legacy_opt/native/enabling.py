@@ -48,10 +48,7 @@ def enable(
         if "build-kernels" not in text:
             text += ". Once that is mended, run `legacy-opt build-kernels`"
         kernel_choice.go_on_without(text, setting)
-    before = settings.current()
-    settings.change(
-        settings.Settings(
-            setting, target=target or before.target, by_name=by_name or before.by_name
-        )
-    )
+    before = settings.current()  # options of earlier calls stay
+    new = settings.Settings(setting, target or before.target, by_name or before.by_name)
+    settings.change(new)
     return functools.partial(settings.change, before)

@@ -107,9 +107,7 @@ class _Identity:
 def _comparable(value: Any, seen: Dict[int, int]) -> Any:
     """Returns an object for comparison with `==`.
 
-    Args:
-      value: the value.
-      seen: {id of an object: its number, in order of the first visit}.
+    `seen` is {id of an object: its number, in order of the first visit}.
     """
     kind = type(value)
     if kind in (float, complex):
@@ -129,9 +127,8 @@ def _comparable(value: Any, seen: Dict[int, int]) -> Any:
         return _Identity(value)
     items = None
     if isinstance(value, dict):
-        items = [
-            (_comparable(key, seen), _comparable(item, seen)) for key, item in list(value.items())
-        ]
+        pairs = list(value.items())
+        items = [(_comparable(key, seen), _comparable(item, seen)) for key, item in pairs]
     elif isinstance(value, (list, tuple, collections.deque)):
         items = [_comparable(each, seen) for each in value]
     elif isinstance(value, (set, frozenset)):

@@ -123,7 +123,7 @@ def tanh(library: Any, x: Any) -> Any:
 
 def power(library: Any, a: Any, b: Any) -> Any:
     """Returns a**b."""
-    n = library.cast(b, "int64")  # the lowest integer, which is even, if none is near
+    n = library.cast(b, "int64")  # for a large b, the lowest integer, which is even like b
     is_whole = (library.cast(n, "float64") == b) | (b >= 9.0e15) | (b <= -9.0e15)
     size = abs(a)
     product = b * log(library, size)

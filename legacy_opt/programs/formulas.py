@@ -9,21 +9,10 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.attributes import values_of
 from legacy_opt.programs.matrix_axes import axes_of
-from legacy_opt.programs.program import (
-    ELEMENT,
-    GRADIENT,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    ROW,
-    SCALAR,
-    VALUE,
-    Input,
-    Program,
-    UnsupportedError,
-    level_in_program,
-)
+from legacy_opt.programs.program import Input, Program, UnsupportedError
 from legacy_opt.programs.scalars import Given
 from legacy_opt.programs.trace import Results, trace
 
@@ -89,11 +78,7 @@ class PureUpdate(NamedTuple):
 
 
 class Formulas:
-    """The formulas of an optimizer in one training step.
-
-    Args:
-      optimizer: the optimizer.
-    """
+    """The formulas of an optimizer in one training step."""
 
     def __init__(self, optimizer: V1Optimizer) -> None:
         self.optimizer = optimizer
@@ -116,14 +101,7 @@ class Formulas:
         return False
 
     def scalars(self, dtype: DType) -> Tensors:
-        """Returns the scalars that `function` needs in this training step.
-
-        Args:
-          dtype: the dtype of the variables.
-
-        Returns:
-          A dict from name to tensor.
-        """
+        """Returns the scalars that `function` needs for variables of `dtype` in this step."""
         if dtype not in self._known_scalars:  # only once, because a call may add operations
             self._known_scalars[dtype] = self._scalars(dtype)
         return self._known_scalars[dtype]
@@ -136,7 +114,8 @@ class Formulas:
     def scalar_inputs(self, dtype: DType) -> List[Input]:
         """Returns the `Input` of each of the `scalars`."""
         tensors = self.scalars(dtype)
-        return [Input(name, SCALAR, each.dtype.base_dtype.name) for name, each in tensors.items()]
+        dtypes = {name: each.dtype.base_dtype.name for name, each in tensors.items()}
+        return [Input(name, programs.SCALAR, dtypes[name]) for name in dtypes]
 
     def flags(self, variable: Variable) -> Any:
         """Returns the state for `Dependencies` that is not in the attributes or `scalars`."""
@@ -152,9 +131,7 @@ class Formulas:
     def dependencies(self, variable: Variable, again: bool = False) -> Dependencies:
         """Returns the `Dependencies` of a variable's update in this training step.
 
-        Args:
-          variable: the variable.
-          again: whether to read the attributes of the optimizer again in this step.
+        If `again`, the attributes of the optimizer are read again in this step.
         """
         scalars = self.scalars(variable.dtype.base_dtype)
         dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
@@ -190,11 +167,7 @@ class Formulas:
         return {}
 
     def formula_of(self, variable: Variable, sparse: bool) -> PureUpdate:
-        """Returns the formula of a variable.
-
-        Args:
-          variable: the variable.
-          sparse: whether the gradient is sparse.
+        """Returns the formula of a variable; `sparse` is whether the gradient is sparse.
 
         Raises:
           UnsupportedError: the update cannot be compiled. The message says why.
@@ -209,10 +182,10 @@ class Formulas:
             slot_dtype = layout.dtype or dtype
             slots.append(Input(name, level, slot_dtype.name, is_slot=True))
         scalars = self.scalar_inputs(dtype)
-        for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
+        for name in {each.name for each in slots + scalars} & {programs.GRADIENT, programs.VALUE}:
             raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
-        grad = Input(GRADIENT, ELEMENT, dtype.name)
-        value = Input(VALUE, ELEMENT, dtype.name)
+        grad = Input(programs.GRADIENT, programs.ELEMENT, dtype.name)
+        value = Input(programs.VALUE, programs.ELEMENT, dtype.name)
 
         def function(tensors: Dict[Input, Any]) -> Results:
             return update(
@@ -228,11 +201,7 @@ class Formulas:
 
 
 class ChangedFormulas(Formulas):
-    """Base class of formulas that extend other formulas.
-
-    Args:
-      base: the formulas to extend.
-    """
+    """Base class of formulas that extend the formulas `base`."""
 
     def __init__(self, base: Formulas) -> None:
         super().__init__(base.optimizer)
@@ -261,12 +230,7 @@ class ChangedFormulas(Formulas):
 
 
 class NoFormulas(Formulas):
-    """The formulas of an optimizer that has none, and so no kernels.
-
-    Args:
-      optimizer: the optimizer.
-      reason: why there is no pure function, for the error message.
-    """
+    """Stands for the formulas of an optimizer without formulas and kernels, for a `reason`."""
 
     def __init__(self, optimizer: V1Optimizer, reason: str) -> None:
         super().__init__(optimizer)
@@ -288,12 +252,9 @@ def _shape(variable: Variable, by_rows: bool) -> Optional[List[Optional[int]]]:
 
 
 def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
-    """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
+    """Returns the level of a slot, one of `LEVELS`.
 
-    Args:
-      layout: the layout of the slot.
-      variable: the variable.
-      by_rows: whether the kernel updates only the rows of a sparse gradient.
+    If `by_rows`, the kernel updates only the rows of a sparse gradient.
 
     Raises:
       UnsupportedError: kernels cannot have a slot of this layout.
@@ -303,24 +264,23 @@ def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
         # A dense update of a partition also counts in the first partition. Kernels cannot do this.
         if not by_rows and versions.part_of(variable) is not None:
             raise UnsupportedError(
-                f"kernels do not support {type(layout).__name__} for a partition"
-                " with a dense gradient"
+                f"kernels do not support {type(layout).__name__} for a partition with a dense "
+                "gradient"
             )
-        return level_in_program(count_kind, by_rows)
-    levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
+        return programs.level_in_program(count_kind, by_rows)
+    levels = [(Slot, programs.ELEMENT), (ScalarSlot, programs.SCALAR), (RowSlot, programs.ROW)]
     rank = variable.shape.rank
     if isinstance(layout, TensorSlot) and not by_rows and rank is not None and rank > 1:
         axes = layout.axes(variable)
-        for level in (MATRIX_ROW, MATRIX_COLUMN):
+        for level in (programs.MATRIX_ROW, programs.MATRIX_COLUMN):
             shape = [variable.shape[axis] for axis in axes]
             if axes == axes_of(level, rank) and layout.shape.as_list() == shape:
                 levels.append((TensorSlot, level))
+    methods = ("read", "assign", "add")
     for supported_class, level in levels:
-        is_possible = isinstance(layout, supported_class) and (by_rows or level != ROW)
+        if not isinstance(layout, supported_class) or (level == programs.ROW and not by_rows):
+            continue
         # Kernels do not call a layout's methods, so a kernel would ignore overridden methods.
-        if is_possible and all(
-            getattr(type(layout), name) is getattr(supported_class, name)
-            for name in ("read", "assign", "add")
-        ):
+        if all(getattr(type(layout), name) is getattr(supported_class, name) for name in methods):
             return level
     raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")

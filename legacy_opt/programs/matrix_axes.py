@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import Iterable, Optional, Tuple
 
-from legacy_opt.programs.program import (
-    ELEMENT,
-    MATRIX,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    SCALAR,
-    UnsupportedError,
-    highest,
-)
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.program import UnsupportedError
 
 Axes = Tuple[Optional[int], ...]
 
@@ -25,11 +18,11 @@ def axes_of(level: str, rank: int) -> Tuple[int, ...]:
     """Returns the axes of an input with this level; `rank` is the rank of the variable."""
     stack = tuple(range(rank - 2))
     return {
-        SCALAR: (),
-        MATRIX: stack,
-        MATRIX_ROW: (*stack, rank - 2),
-        MATRIX_COLUMN: (*stack, rank - 1),
-        ELEMENT: tuple(range(rank)),
+        programs.SCALAR: (),
+        programs.MATRIX: stack,
+        programs.MATRIX_ROW: (*stack, rank - 2),
+        programs.MATRIX_COLUMN: (*stack, rank - 1),
+        programs.ELEMENT: tuple(range(rank)),
     }[level]
 
 
@@ -45,8 +38,8 @@ def level_with(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
     """
     variable_axes = {axis for axis in axes if axis is not None}
     if not variable_axes:
-        return highest(levels)
-    for level in (MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT):
+        return programs.highest(levels)
+    for level in (programs.MATRIX, programs.MATRIX_ROW, programs.MATRIX_COLUMN, programs.ELEMENT):
         if variable_axes == set(axes_of(level, rank)):
             return level
     return None

@@ -125,8 +125,8 @@ class Program(NamedTuple):
     """The update of a variable.
 
     Attributes:
-      by_rows: whether the program gets only the rows that a sparse gradient touches. If
-        False, a sparse gradient is made dense.
+      by_rows: whether the program gets only the rows that a sparse gradient touches. If False, a
+        sparse gradient is made dense.
       nodes: the nodes, each after its operands.
       value: the position of the variable's new value.
       changes: a dict from names of slots to their `Change`.
@@ -166,9 +166,8 @@ class Program(NamedTuple):
 
     def sums(self, level: str) -> List[int]:
         """Returns the positions of the sums of a level; `SCALAR` means sums over all elements."""
-        return [
-            i for i, node in enumerate(self.nodes) if node.operation in SUMS and node.level == level
-        ]
+        sums = [i for i, node in enumerate(self.nodes) if node.operation in SUMS]
+        return [i for i in sums if self.nodes[i].level == level]
 
     def needed_for(self, positions: Iterable[int]) -> Set[int]:
         """Returns the nodes that a loop over elements reads or computes to get some nodes."""
@@ -208,13 +207,7 @@ class Program(NamedTuple):
 
 
 def stage_of(operation: str, level: str, stages: Iterable[int]) -> int:
-    """Returns the stage of a node: `BEFORE_SUMS`, `AFTER_LINES` and so on.
-
-    Args:
-      operation: the operation of the node.
-      level: the level of the node.
-      stages: the stages of the operands.
-    """
+    """Returns the stage of a node; `stages` are the stages of the operands."""
     earliest = _STAGES_OF_SUMS[level] if operation in SUMS else BEFORE_SUMS
     return max([earliest, *stages])
 
@@ -263,9 +256,8 @@ def check(program: Program, slots: Iterable[Input]) -> None:
             )
         if change.how == ADD and level in (*LINES, ELEMENT):
             raise UnsupportedError(f"kernels do not support an addition to the slot {name!r}")
-        if change.factor is not None and (
-            level != ELEMENT or program.nodes[change.factor].level != SCALAR
-        ):
+        factor = None if change.factor is None else program.nodes[change.factor]
+        if factor is not None and not (level == ELEMENT and factor.level == SCALAR):
             raise UnsupportedError(
                 f"kernels cannot multiply the slot {name!r} by a factor, unless the slot has a "
                 "value per element and the factor is a scalar"
@@ -277,9 +269,8 @@ def check(program: Program, slots: Iterable[Input]) -> None:
                 "kernels cannot compute a value per row or column from a sum over all elements"
             )
         is_sum = node.operation in SUMS and node.level in LINES
-        if is_sum and any(
-            program.nodes[each].level in OF_MATRICES for each in program.needed_for(node.inputs)
-        ):
+        needed = program.needed_for(node.inputs) if is_sum else ()
+        if any(program.nodes[each].level in OF_MATRICES for each in needed):
             raise UnsupportedError(
                 "kernels cannot read slots of rows or columns in a sum over rows or columns"
             )

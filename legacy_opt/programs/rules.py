@@ -68,15 +68,15 @@ class RuleFormulas(Formulas):
 
     def given(self) -> Given:
         optimizer = self.optimizer
-        hyperparameters = {
-            name: (tensor, getattr(optimizer, "_" + name, tensor), "_" + name)
-            for name, tensor in optimizer._rule_step.tensors.items()
-        }
+        hyperparameters = {}
+        for name, tensor in optimizer._rule_step.tensors.items():
+            value = getattr(optimizer, "_" + name, tensor)
+            hyperparameters[name] = tensor, value, "_" + name
         shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
         step = optimizer._rule_step.global_step
         if step is None or isinstance(optimizer._global_step, (int, float)):
-            return Given(hyperparameters, shared, None)
-        return Given(hyperparameters, shared, step.dtype.base_dtype.name)
+            return Given(hyperparameters, shared, global_step=None)
+        return Given(hyperparameters, shared, global_step=step.dtype.base_dtype.name)
 
     def before(self, given: Tensors, dtype: DType) -> Tensors:
         return self._inputs_from(given, dtype).scalars()
@@ -102,8 +102,8 @@ class RuleFormulas(Formulas):
             raise UnsupportedError(str(error)) from None
 
         def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
-            step = _step_with_inputs(optimizer, inputs.replaced(scalars))
-            with step, without_eager_tensors(optimizer):
+            scope = _step_with_inputs(optimizer, inputs.replaced(scalars))
+            with scope, without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = rule(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
             change, changes = checked_results(result, value, slots, variable, name)

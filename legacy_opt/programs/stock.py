@@ -20,22 +20,16 @@ _POWERS = ("beta1_power", "beta2_power")
 
 
 class StockFormulas(Formulas):
-    """The formulas of one of TensorFlow's v1 optimizers.
-
-    Args:
-      optimizer: the optimizer.
-      rule: the rule of the optimizer's class.
-    """
+    """The formulas of one of TensorFlow's v1 optimizers; `rule` is the rule of the class."""
 
     def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
         super().__init__(optimizer)
         self.rule = rule
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        names = sorted(self.optimizer.get_slot_names())
-        return {
-            name: Slot() for name in names if self.optimizer.get_slot(variable, name) is not None
-        }
+        optimizer = self.optimizer
+        names = sorted(optimizer.get_slot_names())
+        return {name: Slot() for name in names if optimizer.get_slot(variable, name) is not None}
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self.rule.whole_tensor
@@ -51,8 +45,9 @@ class StockFormulas(Formulas):
                 global_step = tensor.dtype.base_dtype.name
             elif name not in _POWERS:
                 attributes = self.rule.tensors[name]
-                last = attributes if isinstance(attributes, str) else attributes[-1]
-                attribute_of_value = re.sub("_tensor$|_t$", "", last)
+                # Ftrl has several attributes: only the last is l2 itself, not adjusted by beta.
+                attribute = attributes if isinstance(attributes, str) else attributes[-1]
+                attribute_of_value = re.sub("_tensor$|_t$", "", attribute)
                 hyperparameters[name] = tensor, evaluated(tensor), attribute_of_value
         powers = self.optimizer._get_beta_accumulators() if self.rule.powers else ()
         return Given(hyperparameters, dict(zip(_POWERS, powers)), global_step)

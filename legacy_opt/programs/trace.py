@@ -9,26 +9,9 @@ import tensorflow as tf
 
 from legacy_opt.core.types import Operation, Tensor
 from legacy_opt.programs import matrix_axes
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import KERNEL_DTYPES, OPERATIONS, SUMS
-from legacy_opt.programs.program import (
-    ELEMENT,
-    FADE,
-    LINES,
-    MATRIX,
-    ROW,
-    SCALAR,
-    SUMS_OF_LEVELS,
-    VALUE,
-    Change,
-    Function,
-    Input,
-    Node,
-    Program,
-    UnsupportedError,
-    check,
-    highest,
-    stage_of,
-)
+from legacy_opt.programs.program import Change, Function, Input, Node, Program, UnsupportedError
 
 # Operations that return their inputs. IdentityN comes from functions with custom gradients.
 _UNCHANGED = ("Identity", "IdentityN", "PreventGradient", "Snapshot", "StopGradient")
@@ -36,12 +19,7 @@ _UNCHANGED = ("Identity", "IdentityN", "PreventGradient", "Snapshot", "StopGradi
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
 # Different versions of TensorFlow have different names for these operations. A `Program` uses one
 # name, so that the kernel is the same on all versions.
-_NAMES = {
-    "AddV2": "Add",
-    "Div": "RealDiv",
-    "Inv": "Reciprocal",
-    "SelectV2": "Select",
-}
+_NAMES = {"AddV2": "Add", "Div": "RealDiv", "Inv": "Reciprocal", "SelectV2": "Select"}
 
 
 class Results(NamedTuple):
@@ -83,11 +61,11 @@ def trace(
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
         no C code.
     """
-    has_lines = any(each.level in LINES for each in inputs)
+    has_lines = any(each.level in programs.LINES for each in inputs)
     reader = _MatrixReader(shape) if has_lines else _GraphReader(shape)
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
-        (value,) = [tensor for each, tensor in tensors.items() if each.name == VALUE]
+        (value,) = [tensor for each, tensor in tensors.items() if each.name == programs.VALUE]
         slots = {each.name: each for each in inputs if each.is_slot}
         try:
             results = rule(tensors)
@@ -101,7 +79,7 @@ def trace(
         }
     changes = dict(sorted(changes.items()))
     program = Program(by_rows, tuple(reader.nodes), new_value, changes).pruned()
-    check(program, slots.values())
+    programs.check(program, slots.values())
     return program
 
 
@@ -120,9 +98,8 @@ def trace_scalars(
     """
     reader = _GraphReader([])
     with tf.Graph().as_default():
-        tensors = {
-            name: reader.placeholder(Input(name, SCALAR, dtype)) for name, dtype in dtypes.items()
-        }
+        inputs = [Input(name, programs.SCALAR, dtype) for name, dtype in dtypes.items()]
+        tensors = {each.name: reader.placeholder(each) for each in inputs}
         results = function(tensors)
         found = {name: reader.read(tf.convert_to_tensor(each)) for name, each in results.items()}
     return Function(tuple(reader.nodes), dict(sorted(found.items())))
@@ -142,7 +119,6 @@ class _GraphReader:
         self._positions = {}
 
     def placeholder(self, input_: Input) -> Tensor:
-        """Returns a placeholder for an `Input`."""
         tensor = tf.compat.v1.placeholder(input_.dtype, self.shape(input_.level))
         self._inputs[tensor.op.name] = input_
         return tensor
@@ -150,15 +126,14 @@ class _GraphReader:
     def shape(self, level: str) -> Optional[Sequence[Optional[int]]]:
         """Returns the shape of the placeholder for an input of this level."""
         shape = self._shape
-        if level == SCALAR:
+        if level == programs.SCALAR:
             return []
-        if level == ROW and shape:
+        if level == programs.ROW and shape:
             return [shape[0]] + [1] * (len(shape) - 1)
         return shape
 
     def change(self, how: str, tensor: Tensor, factor: Any) -> Change:
-        """Returns the `Change` of a slot."""
-        if how == FADE:
+        if how == programs.FADE:
             factor = self.read(tf.convert_to_tensor(factor, tensor.dtype))
         return Change(how, self.read(tensor), factor)
 
@@ -194,7 +169,7 @@ class _GraphReader:
                 raise UnsupportedError("the rule reads a tensor in an attribute of the optimizer")
             return self._node("Input", dtype, (), input_.level, input_.key)
         if kind in ("Const", "OnesLike", "ZerosLike"):
-            return self._node("Const", dtype, (), SCALAR, _constant(operation))
+            return self._node("Const", dtype, (), programs.SCALAR, _constant(operation))
         nodes = tuple(self._tensor_nodes[self._key(each)] for each in _operands(tensor))
         if kind in _UNCHANGED or kind == "Fill":
             return nodes[0]
@@ -212,12 +187,12 @@ class _GraphReader:
     def keeps_elements(self, tensor: Tensor, level: str) -> bool:
         """Whether a kernel can ignore the operation of `tensor`, which reshapes a value."""
         del tensor
-        return level == SCALAR
+        return level == programs.SCALAR
 
     def level(self, tensor: Tensor, levels: Sequence[str]) -> str:
         """Returns the level of the result of an elementwise operation."""
         del tensor
-        return highest(levels)
+        return programs.highest(levels)
 
     def level_of_sum(self, tensor: Tensor, level: str) -> str:
         """Returns the level of the sum `tensor`; `level` is the level of the operand.
@@ -234,9 +209,9 @@ class _GraphReader:
             summed = set() if axes is None else {int(axis) % rank for axis in axes.flat}
             if len(summed) < rank:
                 raise UnsupportedError("over some of the axes")
-        if level != ELEMENT:
+        if level != programs.ELEMENT:
             raise UnsupportedError("of a value with fewer elements than the variable")
-        return SCALAR
+        return programs.SCALAR
 
     def _sum(self, kind: str, tensor: Tensor, node: int) -> int:
         try:
@@ -262,7 +237,7 @@ class _GraphReader:
             self._positions[key] = len(self.nodes)
             self.nodes.append(node)
             stages_of_inputs = [self._stages[each] for each in inputs]
-            self._stages.append(stage_of(operation, level, stages_of_inputs))
+            self._stages.append(programs.stage_of(operation, level, stages_of_inputs))
         return self._positions[key]
 
 
@@ -315,13 +290,14 @@ class _MatrixReader(_GraphReader):
         keeps_dims = operation.get_attr("keep_dims")
         axes = matrix_axes.reduced(operand_axes, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
-        result = matrix_axes.level_with(axes, self._rank, [MATRIX])
+        result = matrix_axes.level_with(axes, self._rank, [programs.MATRIX])
         kept = set(axes) - {None}
-        if level == ELEMENT and not kept:
-            return SCALAR
+        if level == programs.ELEMENT and not kept:
+            return programs.SCALAR
         # `result` is also MATRIX if no axis is kept.
-        is_whole = result != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
-        if is_whole and (level, result) in SUMS_OF_LEVELS:
+        axes_of_stack = set(matrix_axes.axes_of(programs.MATRIX, self._rank))
+        is_whole = result != programs.MATRIX or kept == axes_of_stack
+        if is_whole and (level, result) in programs.SUMS_OF_LEVELS:
             return result
         raise UnsupportedError("over some of the axes")
 

@@ -11,15 +11,12 @@ from legacy_opt.programs.program import Input, Program
 
 
 def emit(program: Program, slots: Sequence[Input] = ()) -> str:
-    """Returns the C source of a program's kernel.
-
-    Args:
-      program: the program.
-      slots: all slots of the variable.
+    """Returns the C source of a program's kernel; `slots` are all slots of the variable.
 
     Raises:
       UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
     """
     inputs = inputs_of(program, slots)
     has_matrices = program.has_matrices or inputs.have_matrices
-    return (MatrixEmitter if has_matrices else Emitter)(program, inputs).source()
+    emitter_class = MatrixEmitter if has_matrices else Emitter
+    return emitter_class(program, inputs).source()

@@ -17,26 +17,13 @@ from legacy_opt.native.compiler.expressions import (
     type_of,
 )
 from legacy_opt.native.compiler.inputs import KernelInputs
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import SUMS
-from legacy_opt.programs.program import (
-    ADD,
-    AFTER_SUMS,
-    ELEMENT,
-    MATRIX,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    ROW,
-    SCALAR,
-    TENSOR,
-    Input,
-    Program,
-    UnsupportedError,
-    stages,
-)
+from legacy_opt.programs.program import Input, Program, UnsupportedError
 
 # The limits of kernels, as in sources/kernel.h.
 MOST_SLOTS, MOST_SCALARS, MOST_SUMS = 8, 32, 8
-_LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
+_LEVELS_OF_SUMS = (programs.SCALAR, programs.MATRIX, programs.MATRIX_ROW, programs.MATRIX_COLUMN)
 # `add_terms` adds n terms to 16 partial sums, and `total` adds up the partial sums.
 _ADDITION = [
     "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
@@ -57,22 +44,27 @@ _ADDITION = [
 class Emitter:
     """Writes the functions of a kernel, in the order of sources/kernel.h.
 
-    Methods take and return values as their positions among the nodes of the program.
-
-    Args:
-      program: the program.
-      inputs: the inputs of the program's kernel.
+    Methods take and return a value as its position among the nodes of the program.
     """
+
+    _SUM_SIGNATURE = [
+        "static void reduce(const void* value, const void* const* slots, const void* gradient,",
+        "                   const void* from, int64_t n, double* sums) {",
+    ]
+    _UPDATE_SIGNATURE = [
+        "static void update(void* value, void* const* slots, const void* gradient,",
+        "                   const void* from, int64_t n) {",
+    ]
 
     def __init__(self, program: Program, inputs: KernelInputs) -> None:
         self._program = program
         self._inputs = inputs
         self._nodes = program.nodes
-        self._stages = stages(program.nodes)
+        self._stages = programs.stages(program.nodes)
         self._source = ['#include "kernel.h"', '#include "elementary.h"', ""]
         # The values that are computed once per update or row, before the loop over elements.
-        self._hoisted = self._of_level(SCALAR, ROW)
-        self._sums = program.sums(SCALAR)
+        self._hoisted = self._of_level(programs.SCALAR, programs.ROW)
+        self._sums = program.sums(programs.SCALAR)
 
     def source(self) -> str:
         """Returns the C source."""
@@ -94,41 +86,41 @@ class Emitter:
         if self._inputs.row_slots:
             self._prepare_row()
         if self._sums:
-            self._sum("reduce", "sums")
+            self._reduce()
             self._after_sums()
         self._update()
 
     def _prepare(self) -> None:
-        nodes = [i for i in self._of_level(SCALAR) if self._stages[i] < AFTER_SUMS]
+        nodes = self._before_sums(programs.SCALAR)
         self._open("prepare(const void* const* scalars, const void* const* scalar_slots, void* to)")
         self._hoist(nodes)
         self._close()
 
     def _prepare_row(self) -> None:
-        nodes = [i for i in self._of_level(ROW) if self._stages[i] < AFTER_SUMS]
+        nodes = self._before_sums(programs.ROW)
         self._open("prepare_row(void* const* row_slots, void* to)")
         self._hoist(nodes)
         for i, slot in enumerate(self._inputs.row_slots):
             self._write_slot(slot, f"*({stored_type(slot.dtype)}*)row_slots[{i}]")
         self._close()
 
-    def _sum(self, name: str, sums: str) -> None:
-        """Writes the C function `name`, which computes the sums of `self._sums`.
+    def _reduce(self) -> None:
+        """Writes the C function that computes the sums of `self._sums`.
 
         For each sum, the C function adds element i to the partial sum i % 16, then adds the 16
         partial sums. The result is the same for vector instructions of any length.
         """
         count = len(self._sums)
-        self._terms(name, [self._nodes[i].inputs[0] for i in self._sums])
+        self._terms("reduce", [self._nodes[i].inputs[0] for i in self._sums])
         self._source += [
-            *self._sum_signature(name, f"double* {sums}"),
+            *self._SUM_SIGNATURE,
             f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
             "  for (int64_t first = 0; first < n; first += 512) {",
             "    const int64_t m = n - first < 512 ? n - first : 512;",
-            self._call_terms(name, count),
+            self._call_terms("reduce", count),
             f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",
-            f"  for (int k = 0; k < {count}; ++k) {sums}[k] = total(parts[k]);",
+            f"  for (int k = 0; k < {count}; ++k) sums[k] = total(parts[k]);",
         ]
         self._close()
 
@@ -148,13 +140,6 @@ class Emitter:
         arrays = self._array_arguments("const ", "first")
         return f"    {name}_block({arrays}, {self._outer_arguments('first')}, m{terms});"
 
-    def _sum_signature(self, name: str, sums: str) -> List[str]:
-        return [
-            f"static void {name}(const void* value, const void* const* slots, "
-            "const void* gradient,",
-            f"                   const void* from, int64_t n, {sums}) {{",
-        ]
-
     def _outer_parameters(self) -> str:
         """Returns C parameters for the values that are computed before a loop over elements.
 
@@ -167,8 +152,8 @@ class Emitter:
         return "from"
 
     def _after_sums(self) -> None:
-        nodes = [i for i in self._hoisted if self._stages[i] == AFTER_SUMS]
-        if any(self._nodes[i].level == ROW for i in nodes):
+        nodes = [i for i in self._hoisted if self._stages[i] == programs.AFTER_SUMS]
+        if any(self._nodes[i].level == programs.ROW for i in nodes):
             raise UnsupportedError("kernels cannot compute a value per row from a sum")
         self._open("after_sums(const double* sums, int64_t count, void* to)")
         self._hoist(nodes)
@@ -187,16 +172,10 @@ class Emitter:
     def _update(self) -> None:
         signature = f"{self._array_parameters('')}, {self._outer_parameters()}, int64_t n"
         self._element_loop(f"update_all({signature})", self._results())
-        self._source += self._update_signature()
+        self._source += self._UPDATE_SIGNATURE
         arguments = f"{self._array_arguments('', '0')}, {self._outer_arguments('0')}"
         self._source.append(f"  update_all({arguments}, n);")
         self._close()
-
-    def _update_signature(self) -> List[str]:
-        return [
-            "static void update(void* value, void* const* slots, const void* gradient,",
-            "                   const void* from, int64_t n) {",
-        ]
 
     def _fade(self) -> None:
         self._source += [
@@ -241,17 +220,18 @@ class Emitter:
 
     def _table(self) -> None:
         inputs = self._inputs
+        counts = ", ".join(str(len(each)) for each in inputs)
         self._source += [
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
             f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[self._program.dtype][0]},",
-            f"  {', '.join(str(len(each)) for each in inputs)}, {len(self._sums)},",
+            f"  {counts}, {len(self._sums)},",
             f"  {{{_dtype_numbers(inputs.scalars)}}}, {{{_dtype_numbers(inputs.all_slots)}}},",
             *(f"  .{name} = {value}," for name, value in self._table_fields()),
             "};",
         ]
 
     def _table_fields(self) -> List[Tuple[str, Any]]:
-        """Returns the other fields of the kernel's table, as (name, value), without zero fields."""
+        """Returns the named fields of the kernel's table, as (name, value), without zero fields."""
         is_written = {
             "prepare": True,
             "prepare_row": self._inputs.row_slots,
@@ -270,6 +250,9 @@ class Emitter:
         """Returns the nodes of some levels, without constants."""
         nodes = enumerate(self._nodes)
         return [i for i, node in nodes if node.level in levels and node.operation != "Const"]
+
+    def _before_sums(self, level: str) -> List[int]:
+        return [i for i in self._of_level(level) if self._stages[i] < programs.AFTER_SUMS]
 
     def _type(self, i: int) -> str:
         return type_of(self._nodes[i].dtype)
@@ -303,16 +286,15 @@ class Emitter:
             self._source.append(f"  const {self._type(i)} {name} = h->{name} = {code};")
 
     def _read_hoisted(self, i: int, struct: str) -> None:
-        self._source.append(
-            f"  const {self._type(i)} {name_of(i)} = {self._hoisted_text(i, struct)};"
-        )
+        value = self._hoisted_text(i, struct)
+        self._source.append(f"  const {self._type(i)} {name_of(i)} = {value};")
 
     def _write_slot(self, slot: Input, place: str) -> None:
         change = self._program.changes.get(slot.name)
         if change is None:
             return
         value = self._hoisted_text(change.node, "((const hoisted_t*)to)")
-        if change.how == ADD:
+        if change.how == programs.ADD:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
         self._source.append("  " + store(slot.dtype, place).format(value))
 
@@ -325,9 +307,10 @@ class Emitter:
                 self._read_hoisted(i, "from")
         self._read_rows(needed)
         choices = {}  # {node that selects by a scalar: (condition, value, other value)}
-        for i in needed.intersection(self._of_level(ELEMENT)):
+        for i in needed.intersection(self._of_level(programs.ELEMENT)):
             node = self._nodes[i]
-            if node.operation == "Select" and self._nodes[node.inputs[0]].level == SCALAR:
+            condition = node.inputs[0] if node.operation == "Select" else None
+            if condition is not None and self._nodes[condition].level == programs.SCALAR:
                 choices[i] = node.inputs
         conditions = {condition for condition, _, _ in choices.values()}
         if len(conditions) == 1:
@@ -348,9 +331,9 @@ class Emitter:
         self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         for i in sorted(needed):
             name = name_of(i)
-            if self._nodes[i].level == MATRIX_COLUMN:
+            if self._nodes[i].level == programs.MATRIX_COLUMN:
                 self._source.append(f"    const {self._type(i)} {name} = column_{name}[i];")
-            if self._nodes[i].level == ELEMENT:
+            if self._nodes[i].level == programs.ELEMENT:
                 code = self._text(chosen[i]) if i in chosen else self._code(i)
                 self._source.append(f"    const {self._type(i)} {name} = {code};")
         self._source += ["    " + statement.format(self._text(i)) for i, statement in results]
@@ -399,7 +382,7 @@ class Emitter:
 
     def _place_of(self, kind: str, name: str) -> str:
         """Returns the C expression of an input, by its kind and name."""
-        if kind == TENSOR:
+        if kind == programs.TENSOR:
             return f"{name}[i]"
         for array, inputs in self._inputs._asdict().items():
             for k, each in enumerate(inputs):

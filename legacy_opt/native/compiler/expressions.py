@@ -35,14 +35,13 @@ def expression(nodes: Nodes, i: int) -> str:
     row = OPERATIONS[name]
     if row.integer_code is not None and not _is_float(dtype):
         return _integer_division(nodes, i, operands)
-    is_for_floats = row.dtypes == FLOATS
+    lacks_dtype = row.dtypes == FLOATS and not _is_float(dtype)
     # TensorFlow does not round such a sum after each addition, as the C code would.
     is_half_sum = name == "AddN" and dtype in HALF
-    if row.code is None or is_half_sum or (is_for_floats and not _is_float(dtype)):
+    if row.code is None or is_half_sum or lacks_dtype:
         raise UnsupportedError(f"kernels do not support the operation {name} in {dtype}")
     if callable(row.code):
-        rounded_expression = functools.partial(rounded, dtype)
-        code = row.code(*operands, rounded=rounded_expression, f=_suffix(dtype))
+        code = row.code(*operands, rounded=functools.partial(rounded, dtype), f=_suffix(dtype))
     else:
         code = row.code.format(*operands, f=_suffix(dtype), type=type_of(dtype))
     return rounded(dtype, code) if row.rounds else code
@@ -62,23 +61,19 @@ def _integer_division(nodes: Nodes, i: int, operands: Sequence[str]) -> str:
     node = nodes[i]
     divisor = nodes[node.inputs[1]]
     # TensorFlow raises an error when it divides an integer by zero. A kernel cannot.
-    value = divisor.detail if divisor.operation == "Const" else None
-    if value in (None, 0):
+    value = divisor.detail if divisor.operation == "Const" else 0  # it may be 0
+    if value == 0:
         raise UnsupportedError(
             f"kernels divide integers only by constants other than 0 ({node.operation} in "
             f"{node.dtype})"
         )
     division, division_by_minus_1 = OPERATIONS[node.operation].integer_code
-    return (division_by_minus_1 if value == -1 else division).format(*operands)
+    code = division_by_minus_1 if value == -1 else division
+    return code.format(*operands)
 
 
 def sum_of_integers(nodes: Nodes, i: int, total: str) -> str:
-    """Returns the C expression of a sum of integers, which is computed in float64.
-
-    Args:
-      nodes: the nodes of the program.
-      i: the position of the sum.
-      total: the C expression of the sum in float64.
+    """Returns the C expression of a sum of integers; `total` is the C expression in float64.
 
     Raises:
       UnsupportedError: float64 may not be exact, or the result is not a sum.

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Iterable, List, NamedTuple, Tuple
 
-from legacy_opt.programs.program import (
-    ELEMENT,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    NUMBER,
-    OF_MATRICES,
-    ROW,
-    SCALAR,
-    Input,
-    Program,
-)
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.program import Input, Program
 
-# Of slots, row_slots, column_slots and scalar_slots, in this order.
-_LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
+# The levels of the slots in each field of `KernelInputs` after `scalars`.
+_LEVELS_OF_SLOTS = (
+    (programs.ELEMENT,),
+    (programs.ROW, programs.MATRIX_ROW),
+    (programs.MATRIX_COLUMN,),
+    (programs.SCALAR,),
+)
 
 
 class KernelInputs(NamedTuple):
@@ -51,7 +47,7 @@ class KernelInputs(NamedTuple):
     @property
     def have_matrices(self) -> bool:
         """Whether there are slots of rows or columns of matrices."""
-        return any(each.level in OF_MATRICES for each in self.all_slots)
+        return any(each.level in programs.OF_MATRICES for each in self.all_slots)
 
 
 def inputs_of(program: Program, slots: Iterable[Input]) -> KernelInputs:
@@ -59,7 +55,7 @@ def inputs_of(program: Program, slots: Iterable[Input]) -> KernelInputs:
     scalars = [
         Input(node.detail[1], node.level, node.dtype)
         for node in program.nodes
-        if node.operation == "Input" and node.detail[0] == NUMBER
+        if node.operation == "Input" and node.detail[0] == programs.NUMBER
     ]
     by_name = sorted(slots, key=lambda each: each.name)
     return KernelInputs(

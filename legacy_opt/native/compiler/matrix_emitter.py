@@ -11,32 +11,35 @@ from typing import Any, List, Sequence, Set, Tuple
 from legacy_opt.native.compiler.emitter import Emitter
 from legacy_opt.native.compiler.expressions import name_of, store, stored_type
 from legacy_opt.native.compiler.inputs import KernelInputs
+from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import SUMS
-from legacy_opt.programs.program import (
-    AFTER_MATRICES,
-    ELEMENT,
-    MATRIX,
-    MATRIX_COLUMN,
-    MATRIX_ROW,
-    SCALAR,
-    Input,
-    Program,
-)
+from legacy_opt.programs.program import Input, Program
 
 
 class MatrixEmitter(Emitter):
     """Writes the functions of a kernel for stacks of matrices, in the order of sources/kernel.h."""
 
+    _SUM_SIGNATURE = [
+        "static void reduce(const void* value, const void* const* slots, const void* gradient,",
+        "                   const void* from, const void* row, const void* columns,",
+        "                   int64_t n, double* sums) {",
+    ]
+    _UPDATE_SIGNATURE = [
+        "static void update(void* value, void* const* slots, const void* gradient,",
+        "                   const void* from, const void* row, const void* columns,",
+        "                   int64_t n) {",
+    ]
+
     def __init__(self, program: Program, inputs: KernelInputs) -> None:
         super().__init__(program, inputs)
-        self._row_sums = program.sums(MATRIX_ROW)
-        self._column_sums = program.sums(MATRIX_COLUMN)
-        self._rows = self._of_level(MATRIX, MATRIX_ROW)  # the fields of row_t
-        self._all_columns = self._of_level(MATRIX_COLUMN)
+        self._row_sums = program.sums(programs.MATRIX_ROW)
+        self._column_sums = program.sums(programs.MATRIX_COLUMN)
+        self._rows = self._of_level(programs.MATRIX, programs.MATRIX_ROW)  # the fields of row_t
+        self._all_columns = self._of_level(programs.MATRIX_COLUMN)
         # The values per column that loops over elements read.
-        changed = [each.name for each in inputs.slots if each.name in program.changes]
-        new_values = [program.changes[name].node for name in changed]
-        used = program.needed_for([*self._of_level(ELEMENT), program.value, *new_values])
+        changes = [program.changes.get(each.name) for each in inputs.slots]
+        new_values = [each.node for each in changes if each is not None]
+        used = program.needed_for([*self._of_level(programs.ELEMENT), program.value, *new_values])
         self._columns = [i for i in self._all_columns if i in used]
         # Whether the next C function has parameters for the values of rows and columns.
         self._has_rows_and_columns = False
@@ -49,7 +52,7 @@ class MatrixEmitter(Emitter):
         self._after_columns()
         self._has_rows_and_columns = True
         if self._sums:
-            self._sum("reduce", "sums")
+            self._reduce()
             self._after_sums()
         self._update()
 
@@ -94,9 +97,9 @@ class MatrixEmitter(Emitter):
 
     def _after_rows(self) -> None:
         """Writes the C function that computes the row values and row slots of one matrix."""
-        rows, matrices = self._of_level(MATRIX_ROW), self._of_level(MATRIX)
-        before_matrices = [i for i in rows if self._stages[i] < AFTER_MATRICES]
-        after_matrices = [i for i in rows if self._stages[i] >= AFTER_MATRICES]
+        rows, matrices = self._of_level(programs.MATRIX_ROW), self._of_level(programs.MATRIX)
+        before_matrices = [i for i in rows if self._stages[i] < programs.AFTER_MATRICES]
+        after_matrices = [i for i in rows if self._stages[i] >= programs.AFTER_MATRICES]
         sums = [i for i in matrices if self._nodes[i].operation in SUMS]
         self._source += [
             "VECTORIZED static void after_rows(void* const* row_slots, const double* sums,",
@@ -154,7 +157,7 @@ class MatrixEmitter(Emitter):
         read = {each for i in nodes for each in self._nodes[i].inputs}
         changes = [self._program.changes.get(slot.name) for slot in slots]
         read.update(change.node for change in changes if change is not None)
-        for i in self._of_level(SCALAR):
+        for i in self._of_level(programs.SCALAR):
             if i in read:
                 self._read_hoisted(i, "from")
 
@@ -175,10 +178,10 @@ class MatrixEmitter(Emitter):
     def _sum_of(self, i: int, total: str, count: str) -> str:
         number = self._number_of(i)
         total, count = {
-            SCALAR: (total, count),
-            MATRIX: (f"total{number}", "rows"),
-            MATRIX_ROW: (f"sums[i * {len(self._row_sums)} + {number}]", "count"),
-            MATRIX_COLUMN: (f"sums[{number} * n + i]", "count"),
+            programs.SCALAR: (total, count),
+            programs.MATRIX: (f"total{number}", "rows"),
+            programs.MATRIX_ROW: (f"sums[i * {len(self._row_sums)} + {number}]", "count"),
+            programs.MATRIX_COLUMN: (f"sums[{number} * n + i]", "count"),
         }[self._nodes[i].level]
         return super()._sum_of(i, total, count)
 
@@ -193,33 +196,17 @@ class MatrixEmitter(Emitter):
                 self._read_hoisted(i, "row")
 
     def _outer_parameters(self) -> str:
-        columns = [f", const {self._type(i)}* restrict column_{name_of(i)}" for i in self._columns]
         if not self._has_rows_and_columns:
             return super()._outer_parameters()
+        columns = [f", const {self._type(i)}* restrict column_{name_of(i)}" for i in self._columns]
         return super()._outer_parameters() + ", const row_t* row" + "".join(columns)
 
     def _outer_arguments(self, first: str) -> str:
-        columns = [
-            f", {self._column(k, 'const ', 'columns')} + {first}" for k in range(len(self._columns))
-        ]
         if not self._has_rows_and_columns:
             return super()._outer_arguments(first)
+        arrays = [self._column(k, "const ", "columns") for k in range(len(self._columns))]
+        columns = [f", {each} + {first}" for each in arrays]
         return super()._outer_arguments(first) + ", row" + "".join(columns)
-
-    def _sum_signature(self, name: str, sums: str) -> List[str]:
-        return [
-            f"static void {name}(const void* value, const void* const* slots, "
-            "const void* gradient,",
-            "                   const void* from, const void* row, const void* columns,",
-            f"                   int64_t n, {sums}) {{",
-        ]
-
-    def _update_signature(self) -> List[str]:
-        return [
-            "static void update(void* value, void* const* slots, const void* gradient,",
-            "                   const void* from, const void* row, const void* columns,",
-            "                   int64_t n) {",
-        ]
 
     def _table_fields(self) -> List[Tuple[str, Any]]:
         renamed = {"reduce": "reduce_row", "update": "update_row"}

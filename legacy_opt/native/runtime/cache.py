@@ -58,9 +58,8 @@ def folder() -> Path:
       NoCompilerError: the folder cannot be created, or other users may write to it.
     """
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = _absolute(
-        os.environ.get(FOLDER_VARIABLE) or os.path.join(caches, "legacy-opt", "kernels")
-    )
+    default = os.path.join(caches, "legacy-opt", "kernels")
+    path = _absolute(os.environ.get(FOLDER_VARIABLE) or default)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -156,11 +155,7 @@ def find_compiler(language: str, variable: str, default: str) -> List[str]:
 
 @functools.lru_cache(maxsize=None)
 def compiler() -> List[str]:
-    """Returns the command of the C compiler, with the flags for all kernels.
-
-    Raises:
-      NoCompilerError: there is no compiler.
-    """
+    """Returns the command of the C compiler with all flags; raises errors like `find_compiler`."""
     return with_flags(find_compiler("C", "CC", "cc"))
 
 
@@ -186,7 +181,7 @@ def with_flags(command: List[str]) -> List[str]:
 def file_name(key: str, machine: Optional[str] = None) -> str:
     """Returns the name of a kernel's file; `machine` is a type of processor, by default this one's.
 
-    Graphs contain only the key, because machines with another processor may run them.
+    Graphs contain the key, not this name: machines with another processor may run the graphs.
     """
     return f"{key}-{machine or platform.machine()}.so"
 
@@ -251,12 +246,8 @@ def compile_library(
 ) -> None:
     """Compiles a library in a temporary folder, then moves it to `path`.
 
-    Args:
-      command: the compiler with its flags.
-      source: the source code.
-      ending: the ending of the source's file name.
-      path: where the library is stored.
-      libraries: the flags of other libraries, which linkers need after the source.
+    The name of the source file ends with `ending`. `libraries` are the flags of other libraries,
+    which linkers need after the source.
 
     Raises:
       NoCompilerError: the compiler fails, or the library cannot be stored.

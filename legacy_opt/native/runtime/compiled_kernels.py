@@ -42,16 +42,13 @@ class Kernel(NamedTuple):
 def compiled(program: Program, slots: Sequence[Input] = ()) -> Kernel:
     """Returns the kernel of a program; compiles the program if there is no compiled kernel yet.
 
-    Args:
-      program: the program.
-      slots: all slots of the variable.
+    `slots` are all slots of the variable.
 
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
     """
     key, library = cache.load(emit(program, slots))
-    inputs = inputs_of(program, slots)
-    kernel = Kernel(program, inputs, key, library)
+    kernel = Kernel(program, inputs_of(program, slots), key, library)
     try:
         table = kernel.table
     except ValueError:  # the library has no such symbol
@@ -59,7 +56,8 @@ def compiled(program: Program, slots: Sequence[Input] = ()) -> Kernel:
             f"The file {library._name} contains no kernel. Delete the file."
         ) from None
     counts = [table.scalars, table.slots, table.row_slots, table.column_slots]
-    *expected_counts, _ = map(len, inputs)  # the table's first fields lack the last count
+    # `_KernelTable` has no count of scalar slots, the last field of `KernelInputs`.
+    expected_counts = [len(each) for each in kernel.inputs[:4]]
     if table.abi != ABI or counts != expected_counts:
         raise cache.NoCompilerError(
             f"The kernel {library._name} does not fit its rule. Delete the file."

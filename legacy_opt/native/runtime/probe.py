@@ -29,19 +29,16 @@ def failure(library: Path) -> str:
 
     A child process imports TensorFlow and runs the operations, which takes some seconds. After a
     successful test, an empty file in the folder of kernels makes other processes skip the test.
-
-    Args:
-      library: the path of the operations library.
     """
-    record = None
-    with contextlib.suppress(cache.NoCompilerError):
-        record = cache.folder() / f"works-{_identity(library)}"
-    if record is not None and record.exists():
+    mark = None
+    with contextlib.suppress(cache.NoCompilerError):  # without a folder, each process tests again
+        mark = cache.folder() / f"works-{_identity(library)}"
+    if mark is not None and mark.exists():
         return ""
     reason = _failure_in_child(library)
-    if record is not None and not reason:
+    if mark is not None and not reason:
         with contextlib.suppress(OSError):  # e.g. a full disk; then the next process tests again
-            record.touch(mode=0o600)
+            mark.touch(mode=0o600)
     return reason
 
 

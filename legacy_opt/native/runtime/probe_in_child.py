@@ -22,10 +22,7 @@ def program() -> Program:
 
 
 def main(path: str) -> None:
-    """Updates variables.
-
-    Args:
-      path: the path of the operations library.
+    """Updates variables with the operations library at `path`.
 
     Raises:
       RuntimeError: the operations compute wrong values.
@@ -38,10 +35,10 @@ def main(path: str) -> None:
             start = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             variable = v1.get_variable("w", initializer=start, use_resource=use_resource)
             target = [variable.handle if use_resource else versions.ref_of(variable)]
-            step = functools.partial(tensorflow_operations.update, library, kernel, target)
-            step = functools.partial(step, scalars=[], use_locking=True)
-            dense = step(gradients=[start / 4])
-            rows = step(gradients=[start[:1]], ids=tf.constant([1]))
+            update = functools.partial(tensorflow_operations.update, library, kernel, target)
+            dense = update(scalars=[], gradients=[start / 4], use_locking=True)
+            ids = tf.constant([1])
+            rows = update(scalars=[], gradients=[start[:1]], use_locking=True, ids=ids)
             session.run(v1.global_variables_initializer())
             session.run(dense)
             session.run(rows)

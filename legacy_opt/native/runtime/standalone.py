@@ -81,7 +81,7 @@ def update(
       slots: the values of all slots by name, contiguous. A scalar slot needs only one element.
       scalars: the values of the program's scalars by name, in the scalars' dtypes.
       rows: the numbers of the rows to update, without duplicates; None for the whole variable.
-      all_rows: whether the slots of the other rows fade.
+      all_rows: whether the slots of the other rows fade (see `FADE`).
       threads: the number of threads.
 
     Raises:
@@ -103,6 +103,7 @@ def update(
 
 def _addresses(arrays: Sequence[np.ndarray]) -> Any:
     """Returns the addresses of arrays, followed by NULL, as an object that keeps the arrays."""
-    found = (_POINTER * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+    array_type = _POINTER * (len(arrays) + 1)
+    found = array_type(*[each.ctypes.data for each in arrays], None)
     found.arrays = arrays
     return found

@@ -74,9 +74,7 @@ def compile_file(command: List[str], path_: Path, link_flags: List[str]) -> None
 
 
 def find() -> Path:
-    """Returns the path of the operations library for this TensorFlow.
-
-    The operations library is a file of the package legacy-opt-native, or was compiled by `build`.
+    """Returns the path of the operations library: in legacy-opt-native, or compiled by `build`.
 
     Raises:
       UnsupportedError: there is no operations library. The message says what to do.
@@ -87,15 +85,11 @@ def find() -> Path:
         failure = probe.failure(prebuilt)
         if not failure:
             return prebuilt
-        lack = (
-            "the operations library of legacy-opt-native does not work with this TensorFlow "
-            f"({failure}): "
-        )
+        lack = "the operations library of legacy-opt-native does not work with this TensorFlow "
+        lack += f"({failure}): "
     elif cache.prebuilt_folder() is not None:
-        lack = (
-            "legacy-opt-native has no operations library for this build of TensorFlow "
-            f"{tf.__version__}: "
-        )
+        lack = "legacy-opt-native has no operations library for this build of TensorFlow "
+        lack += f"{tf.__version__}: "
     built = path()
     if not built.exists():
         raise UnsupportedError(lack + "run `legacy-opt build-kernels` first")
@@ -113,8 +107,8 @@ def load() -> LoadedOperations:
 def load_file(library_path: Path) -> LoadedOperations:
     """Loads an operations library. Raises an UnsupportedError if it cannot be loaded."""
     try:
-        # tf.load_op_library is called first, because it returns only operations that are registered
-        # during its call. An earlier call of ctypes.CDLL would register the operations too early.
+        # First tf.load_op_library, which returns only the operations that its call registers: an
+        # earlier ctypes.CDLL would register them too early.
         operations = tf.load_op_library(str(library_path))
         functions = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:
@@ -190,16 +184,16 @@ def update(
     inputs = {"kernel": kernel.key, "scalars": list(scalars), "use_locking": use_locking}
     operation = "legacy_opt_update"
     if ids is None:
-        inputs["gradients"] = list(gradients)
+        inputs.update(gradients=list(gradients))
     else:
         operation += "_rows"
         inputs.update(gradient=gradients[0], ids=ids, all_rows=all_rows)
     if isinstance(variables[0], str):
         operation += "_named"
-        inputs["names"] = list(variables)
+        inputs.update(names=list(variables))
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
-        inputs["variables"] = list(variables)
+        inputs.update(variables=list(variables))
     return getattr(library.operations, operation)(**inputs)
 
 

@@ -67,7 +67,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
             f"{type(optimizer).__name__}."
         )
     optimizers = list(_nested(optimizer))
-    leaves = [each for each in optimizers if not getattr(each, "wrapped", ())]
+    leaves = [each for each in optimizers if not getattr(each, "wrapped", ())]  # no wrappers
     ours_by_id = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
     for each in leaves:
         is_known = may_have_kernels(type(each)) or id(each) in ours_by_id
@@ -145,14 +145,15 @@ class Accelerated(UpdateMethods):
             return super().apply_gradients(pairs, *args, **kwargs)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        _, original_class = type(self).__bases__
+        _, original_class = type(self).__bases__  # see `_accelerated`
         return _restored, (original_class,), vars(self).copy()
 
 
 @functools.lru_cache(maxsize=None)
 def _accelerated(cls: Type[V1Optimizer]) -> Type[V1Optimizer]:
     names = ("__doc__", "__module__", "__qualname__")
-    return type(cls.__name__, (Accelerated, cls), {name: getattr(cls, name) for name in names})
+    attributes = {name: getattr(cls, name) for name in names}
+    return type(cls.__name__, (Accelerated, cls), attributes)
 
 
 def _restored(cls: Type[V1Optimizer]) -> V1Optimizer:

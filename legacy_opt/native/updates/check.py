@@ -21,7 +21,7 @@ from legacy_opt.programs.trace import Results
 v1 = tf.compat.v1
 Arrays = Dict[Input, np.ndarray]
 Rule = Callable[[Dict[Input, Any]], Results]
-ELEMENTS = 64  # of a small variable, with which kernels are compared first
+ELEMENTS = 64  # of the small variable with which kernels are compared first
 # The largest allowed difference, in units in the last place. The result of a single operation
 # differs by up to 6 units between versions of TensorFlow, and a rule has several operations.
 UNITS = 16
@@ -39,11 +39,7 @@ def check(
 ) -> None:
     """Computes updates by the kernel and by TensorFlow, and compares the results.
 
-    Args:
-      kernel: the kernel.
-      inputs: the inputs of the rule, as for `trace`.
-      shape: the shape of the variable or its rows, as for `trace`.
-      rule: the rule, as for `trace`.
+    `inputs`, `shape` and `rule` are the same as for `trace`.
 
     Raises:
       UnsupportedError: the new values differ by more than 16 units in the last place of m, and by
@@ -119,7 +115,7 @@ def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
         if node.operation not in COMPARISONS or node.level != programs.SCALAR:
             continue
         operands = [program.nodes[each] for each in node.inputs]
-        # The value that a cast gets is compared instead.
+        # Instead of a cast, its operand is compared.
         operands = [program.nodes[n.inputs[0]] if n.operation == "Cast" else n for n in operands]
         compared = [scalars.get(each.detail) for each in operands if each.operation == "Input"]
         numbers = [each.detail for each in operands if each.operation == "Const"]

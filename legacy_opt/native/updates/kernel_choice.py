@@ -35,22 +35,17 @@ class _Choice(NamedTuple):
 
     variable: Any  # a weak reference
     dependencies: Any  # the `Dependencies` of the formula
-    kernel: Any  # or a text that says why there is none
+    kernel: Any  # a `Kernel`, or a text that says why there is none
     kernels_made: int  # the number of kernels that were made for the variable so far
 
 
 def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:
     """Returns the kernel that updates a variable. Traces the formula only if something has changed.
 
-    Args:
-      formulas: the formulas of the optimizer in this training step.
-      variable: the variable.
-      sparse: whether the gradient is sparse.
-
     Raises:
       UnsupportedError: there is no kernel. The message says why.
     """
-    tensorflow_operations.load()  # first, because a user can correct this error
+    tensorflow_operations.load()  # before `_choices`: a user can correct the error
     dependencies = formulas.dependencies(variable)
     key = id(variable), sparse, dependencies.flags, dependencies.dtypes
     choices = _choices.setdefault(formulas.optimizer, {})

@@ -67,9 +67,7 @@ class NativeKernels(StepKernels):
 
     Args:
       optimizer: an optimizer for which the user has enabled kernels; None if there is no optimizer.
-      pairs: see `legacy_opt.core.kernel_hook.kernels_for`.
-      base: see there.
-      waits_for: see there.
+      pairs, base, waits_for: see `legacy_opt.core.kernel_hook.kernels_for`.
     """
 
     are_on = True
@@ -127,7 +125,8 @@ class NativeKernels(StepKernels):
           UnsupportedError: there is no kernel, and the optimizer's setting is "require".
         """
         done = self.started(variable)
-        if done is not NotImplemented or versions.static_shape(variable).num_elements() == 0:
+        is_empty = versions.static_shape(variable).num_elements() == 0
+        if done is not NotImplemented or is_empty:
             return done
         formulas = formulas_of(self._optimizer)  # new, as scalars belong to the current graph
         if indices is not None and formulas.must_wait(variable):
@@ -296,7 +295,7 @@ def _run(updates: List[_KernelUpdate]) -> Any:
 def _resource_name(tensor: Tensor) -> Optional[str]:
     """Returns the name of the resource behind a handle; None if the kernel must get the handle.
 
-    In a function it must, because TensorFlow orders the operations of a function by handles.
+    In a function, kernels must get handles, by which TensorFlow orders a function's operations.
     """
     if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
         return None
