@@ -80,12 +80,10 @@ def adaptive_clipping_fn(
             v1.summary.scalar("global_norm/adaptive_max_gradient_norm", max_norm)
         factor = v1.where(norm < max_norm, tf.ones_like(norm), tf.exp(log_mean) / norm)
         if static_max_norm is not None:
-            factor = tf.minimum(
-                gradient_values.in_dtype(static_max_norm, norm.dtype) / norm, factor
-            )
-        return [
-            (gradient_values.scaled(grad, factor), variable) for grad, variable in grads_and_vars
-        ]
+            limit = gradient_values.in_dtype(static_max_norm, norm.dtype)
+            factor = tf.minimum(limit / norm, factor)
+        scaled = gradient_values.scaled
+        return [(scaled(grad, factor), variable) for grad, variable in grads_and_vars]
 
     return clip
 

@@ -137,9 +137,8 @@ def _all_update_ops(update_ops: Any) -> List[Any]:
 def _trainable(variables: Any) -> List[Variable]:
     """Returns the variables to train. Raises a ValueError if a variable is not trainable."""
     trainable = v1.trainable_variables()
-    variables = one_step.some_variables(
-        "variables_to_train", trainable if variables is None else variables
-    )
+    variables = trainable if variables is None else variables
+    variables = one_step.some_variables("variables_to_train", variables)
     for variable in variables:
         if not (variable.trainable or any(variable is each for each in trainable)):
             raise ValueError(

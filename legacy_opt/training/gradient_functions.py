@@ -108,10 +108,7 @@ def multiply_gradients(
 def multiply_by_full_names(
     grads_and_vars: GradsAndVars, gradient_multipliers: Mapping[Any, Any]
 ) -> List[GradAndVar]:
-    """Multiplies gradients for `optimize_loss`, where names of variables end in ":0".
-
-    Gradients may be None.
-    """
+    """Multiplies gradients, or None, by numbers for full names of variables, such as "w:0"."""
     pairs = list(grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
     new_pairs = []
@@ -158,7 +155,7 @@ def _multipliers(
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
     missing = [key for key in by_name if key not in names]
-    if missing:  # names of variables that are not trained are no error
+    if missing:  # a name is no error if its variable exists, but is not trained
         existing = {name_of(each) for each in v1.global_variables() + v1.local_variables()}
         missing = [key for key in missing if key not in existing]
     if missing:
@@ -203,13 +200,13 @@ def add_noise(
     noisy = []
     for grad, variable in grads_and_vars:
         if grad is not None:
-            if isinstance(grad, tf.IndexedSlices):
-                shape = grad.dense_shape
-                if shape is None:
-                    shape = tf.shape(variable, out_type=tf.int64)
-                    grad = tf.IndexedSlices(grad.values, grad.indices, shape)
-            else:
+            if not isinstance(grad, tf.IndexedSlices):
                 shape = grad.shape if grad.shape.is_fully_defined() else tf.shape(grad)
+            elif grad.dense_shape is None:
+                shape = tf.shape(variable, out_type=tf.int64)
+                grad = tf.IndexedSlices(grad.values, grad.indices, shape)
+            else:
+                shape = grad.dense_shape
             noise = tf.random.truncated_normal(shape, dtype=grad.dtype)
             grad = grad + noise * gradient_values.in_dtype(scale, grad.dtype)
         noisy.append((grad, variable))

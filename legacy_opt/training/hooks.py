@@ -217,8 +217,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # The writer is not created by the first write, which may happen outside the graph: eager
-        # execution is enabled there, and refuses to create a writer.
+        # Not created by the first write, which may happen outside the graph, in eager execution.
+        # Eager execution refuses to create a writer.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -236,8 +236,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run that increments the global step may return the value before or after the
-        # increment. Therefore the step is read again if a write may be due.
+        # The run may have returned the global step before or after its increment. Therefore the
+        # step is read again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))

@@ -90,7 +90,8 @@ def check_step(global_step: Any, is_incremented: bool) -> None:
     """Checks the global step, which must be a variable if it will be incremented."""
     argument_checks.integer_step("global_step", global_step)
     # Some variables of distribution strategies are not instances of tf.Variable.
-    if not is_incremented or global_step is None or hasattr(global_step, "assign_add"):
+    is_variable = hasattr(global_step, "assign_add")
+    if not is_incremented or global_step is None or is_variable:
         return
     # A tensor with a ref dtype is accepted, because it refers to a variable.
     if global_step.dtype == global_step.dtype.base_dtype:

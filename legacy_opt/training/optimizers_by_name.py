@@ -20,7 +20,7 @@ def _momentum(learning_rate: Hyperparameter) -> V1Optimizer:
 
 
 def _maker_of(cls: Any) -> Callable[..., V1Optimizer]:
-    """Returns `cls`; if `global_step` has a default value, a function that requires the step."""
+    """Returns `cls`, or a function that requires `global_step`, so that `_make` passes the step."""
     step = inspect.signature(cls).parameters.get("global_step")
     if step is None or step.default is step.empty:
         return cls
@@ -29,7 +29,7 @@ def _maker_of(cls: Any) -> Callable[..., V1Optimizer]:
     )
 
 
-# The optimizers of this package that make no sense without a weight decay.
+# The optimizers of this package without a name below: they make no sense without a weight decay.
 _NEED_A_WEIGHT_DECAY = ("AdamWOptimizer", "AdamWeightDecayOptimizer", "MomentumWOptimizer")
 
 # The values are called with learning_rate=…, and also with global_step=… if they require it.
@@ -49,6 +49,12 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
 }
 
 
+_ALLOWED = (
+    "a name, or a class or instance of tf.compat.v1.train.Optimizer, or a function that returns an "
+    "instance"
+)
+
+
 def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
     """Checks the arguments of `make_optimizer` before the graph is changed.
 
@@ -60,11 +66,12 @@ def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
     if isinstance(optimizer, v1.train.Optimizer):
         return
     is_class = isinstance(optimizer, type)
+    is_other_class = is_class and not issubclass(optimizer, v1.train.Optimizer)
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZER_CLS_NAMES:
             raise ValueError(_unknown_name(optimizer))
-    elif not callable(optimizer) or (is_class and not issubclass(optimizer, v1.train.Optimizer)):
-        raise argument_checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
+    elif not callable(optimizer) or is_other_class:
+        raise argument_checks.WrongTypeError(_no_optimizer("optimizer", _ALLOWED, optimizer))
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         maker = optimizer if is_class else OPTIMIZER_CLS_NAMES[optimizer]
         rate = inspect.signature(maker).parameters.get("learning_rate")
@@ -100,8 +107,8 @@ def _make(
 ) -> V1Optimizer:
     """Creates an optimizer by calling a class or an entry of `OPTIMIZER_CLS_NAMES`."""
     arguments = {} if learning_rate is None else {"learning_rate": learning_rate}
-    parameters = inspect.signature(maker).parameters
-    if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
+    step = inspect.signature(maker).parameters.get("global_step")
+    if step is not None and step.default is step.empty:
         if global_step is None:
             raise ValueError(
                 f"optimizer {name} requires a global step, and this graph has none. Call "
@@ -121,18 +128,13 @@ def _make(
 def v1_optimizer(what: str, value: Any) -> V1Optimizer:
     """Returns `value` if it is a v1 optimizer; raises a TypeError if it is not."""
     if not isinstance(value, v1.train.Optimizer):
-        raise argument_checks.WrongTypeError(_no_optimizer(what, value))
+        text = _no_optimizer(what, "a tf.compat.v1.train.Optimizer", value)
+        raise argument_checks.WrongTypeError(text)
     return value
 
 
-def _no_optimizer(what: str, value: Any) -> str:
-    text = f"{what} must be a tf.compat.v1.train.Optimizer"
-    if what == "optimizer":
-        text = (
-            "optimizer must be a name, or a class or instance of tf.compat.v1.train.Optimizer, or "
-            "a function that returns an instance"
-        )
-    text += f", got {value!r} of type {type(value).__name__}."
+def _no_optimizer(what: str, allowed: str, value: Any) -> str:
+    text = f"{what} must be {allowed}, got {value!r} of type {type(value).__name__}."
     cls = value if isinstance(value, type) else type(value)
     if any("keras" in base.__module__.split(".") for base in cls.__mro__):
         text += " legacy_opt.compat.to_v1(…) converts a Keras optimizer to a v1 optimizer."

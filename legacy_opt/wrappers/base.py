@@ -51,8 +51,8 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
     """
 
     native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
-    # A predicate for a warning, such as "clips values": the work for which there are no kernels.
-    _without_kernel: ClassVar[str] = ""
+    # The work for which there are no kernels, for a warning: a predicate such as "clips values".
+    _work_without_kernel: ClassVar[str] = ""
     _set_by_constructor = "_wrapped"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,8 +60,7 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
-                method = tf.autograph.experimental.do_not_convert(vars(cls)[name])
-                setattr(cls, name, method)
+                setattr(cls, name, tf.autograph.experimental.do_not_convert(vars(cls)[name]))
 
     def __init__(
         self,
@@ -70,13 +69,12 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         name: str = "OptimizerWrapper",
     ) -> None:
         super().__init__(use_locking, argument_checks.text("name", name))
-        self._wrapped = tuple(
-            argument_checks.optimizer(type(self).__name__, each) for each in wrapped
-        )
+        class_name = type(self).__name__
+        self._wrapped = tuple(argument_checks.optimizer(class_name, each) for each in wrapped)
         self.track_wrapped()
 
     def _optimizers_to_lock(self) -> Tuple[V1Optimizer, ...]:
-        """Returns the inner optimizers, which only one thread may use at a time."""
+        """Returns the inner optimizers, which only one thread at a time may use."""
         return self._wrapped
 
     def track_wrapped(self) -> None:
@@ -107,8 +105,8 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Applies the gradients with the only inner optimizer."""
-        if self._without_kernel:
-            kernels_for(self).warn_of_operations(self._without_kernel)
+        if self._work_without_kernel:
+            kernels_for(self).warn_of_operations(self._work_without_kernel)
         (inner,) = self._wrapped
         pairs = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(pairs, global_step=global_step, name=name)
@@ -156,8 +154,7 @@ def check_step_to_increment(global_step: Any) -> None:
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
             "global_step must be a variable, for example from "
-            "tf.compat.v1.train.get_or_create_global_step(), or None, got "
-            f"{global_step!r}."
+            f"tf.compat.v1.train.get_or_create_global_step(), or None, got {global_step!r}."
         )
 
 
@@ -166,10 +163,9 @@ def parts_of_a_step(global_step: Optional[Variable]) -> Iterator[None]:
     """Scope in which the inner optimizers apply their gradients.
 
     In this scope, call `apply_gradients` of the inner optimizers without `global_step`. After this
-    scope, call `whole_step`, which increments the global step. Inner optimizers that depend on the
-    global step read it before it is incremented. Operations of inner optimizers are not added to
-    the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP as the whole
-    training step.
+    scope, call `whole_step`, which increments the global step. Inner optimizers read the global
+    step before it is incremented. Operations of inner optimizers are not added to the collection
+    TRAIN_OP, because some programs run its first operation as the whole training step.
     """
     check_step_to_increment(global_step)
     with wrapper_increments(global_step):
@@ -215,10 +211,10 @@ def _increment(global_step: Variable, parts: Sequence[Any]) -> Any:
             # Without the lock, increments of a ref variable by concurrent threads can be lost.
             return global_step.assign_add(1, use_locking=True, read_value=False)
 
-    def add_one(strategy: Any, step: Variable) -> Any:
-        def update(component: Variable) -> Any:
-            return component.assign_add(1, read_value=False)
+    def update(component: Variable) -> Any:
+        return component.assign_add(1, read_value=False)
 
+    def add_one(strategy: Any, step: Variable) -> Any:
         with after(*parts):
             return strategy.extended.update(step, update)
 

@@ -116,7 +116,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         SyncReplicasOptimizer.
     """
 
-    _without_kernel = "adds up gradients"
+    _work_without_kernel = "adds up gradients"
 
     # Whether all gradients are dense. If so, `_create_slots` creates the sums before any gradient
     # is computed. `to_keras` sets this attribute, because Keras requires this order.
@@ -202,7 +202,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             self._create_count(var_list)
 
     def _create_count(self, variables: Sequence[Variable]) -> None:
-        first = min(variables, key=lambda variable: variable.name)
+        first = min(variables, key=lambda variable: variable.name)  # in any order of variables
         self._create_non_slot_variable(np.int64(0), self._count_name(), colocate_with=first)
 
     def _create_own_slots(self, pairs: List[GradAndVar], eagerly: bool) -> None:
@@ -249,11 +249,12 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                     "make the sparse gradients dense: tf.convert_to_tensor(gradient)."
                 )
         names = sorted(variable.name for _, variable in trained)
-        if names != vars(self).setdefault("_names_of_trained", names):
+        first_names = vars(self).setdefault("_names_of_trained", names)  # of the first call
+        if names != first_names:
             raise ValueError(
-                f"{type(self).__name__} accumulates gradients of "
-                f"{', '.join(self._names_of_trained)}, but this call has gradients of "
-                f"{', '.join(names)}. Make one optimizer for each list of variables."
+                f"{type(self).__name__} accumulates gradients of {', '.join(first_names)}, "
+                f"but this call has gradients of {', '.join(names)}. Make one optimizer for each "
+                "list of variables."
             )
 
     def _create_gradient_slots(self, variable: Variable, slot_names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from typing import List, Optional
@@ -52,6 +53,7 @@ class GradientClipping(OptimizerWrapper):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Clips the gradients, then applies them with the wrapped optimizer."""
+        # Checked pairs; later writes of variables do not change the gradients.
         with gradient_pairs.protected(type(self).__name__, grads_and_vars) as pairs:
             if self._sum_duplicates:
                 pairs = with_summed_duplicates(pairs)
@@ -90,7 +92,7 @@ class ClipByValueOptimizer(GradientClipping):
       ValueError: a limit is NaN or infinite, or `clip_value_min` is not below `clip_value_max`.
     """
 
-    _without_kernel = "clips values"
+    _work_without_kernel = "clips values"
 
     def __init__(
         self,
@@ -100,14 +102,11 @@ class ClipByValueOptimizer(GradientClipping):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(optimizer, name)
-        # Limits may be too large for the gradients' dtype, and then have no effect.
-        self._clip_value_min = argument_checks.hyperparameter(
-            "clip_value_min", clip_value_min, largest=math.inf
-        )
-        self._clip_value_max = argument_checks.hyperparameter(
-            "clip_value_max", clip_value_max, largest=math.inf
-        )
-        low, high = self._clip_value_min, self._clip_value_max
+        # A number too large for the gradients' dtype has no effect. Infinity itself is refused.
+        check = functools.partial(argument_checks.hyperparameter, largest=math.inf)
+        low = check("clip_value_min", clip_value_min)
+        high = check("clip_value_max", clip_value_max)
+        self._clip_value_min, self._clip_value_max = low, high
         are_numbers = isinstance(low, numbers.Real) and isinstance(high, numbers.Real)
         if are_numbers and low >= high:
             raise ValueError(
@@ -123,7 +122,7 @@ class ClipByValueOptimizer(GradientClipping):
             high_in_dtype = gradient_values.in_dtype(high, values.dtype)
             return tf.clip_by_value(values, low_in_dtype, high_in_dtype)
 
-        # Rows with the same id have been summed: the sum is in the first row, the others are zeros.
+        # Rows with the same id have been summed: the first is the sum, the others are zeros.
         def with_clipped_nonzeros(rows: Tensor) -> Tensor:
             return tf.compat.v1.where(tf.equal(rows, 0), rows, clipped(rows))
 
@@ -165,7 +164,7 @@ class ClipByNormOptimizer(GradientClipping):
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
-    _without_kernel = "computes the norm of each gradient"
+    _work_without_kernel = "computes the norm of each gradient"
 
     def __init__(
         self, optimizer: V1Optimizer, clip_norm: Hyperparameter, name: Optional[str] = None
@@ -236,7 +235,7 @@ def clip_gradients_by_norm(
     `tf.contrib.estimator.clip_gradients_by_norm`. Despite the function's name, gradients are
     clipped by their global norm, with `tf.clip_by_global_norm`. Rows of a sparse gradient that have
     the same id contribute separately to this norm. The name of the returned optimizer is
-    "ClipByNorm", followed by the name of `optimizer`. It adds no slots.
+    "ClipByNorm", followed by the name of `optimizer`. The optimizer adds no slots.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

@@ -93,8 +93,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
       ValueError: a number is out of its range, NaN or infinite.
     """
 
-    # The class in tf.contrib has this attribute.
-    _optimizer = property(lambda self: self._wrapped[0])
+    _optimizer = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 
     def __init__(
         self,
@@ -305,7 +304,7 @@ def _read_now(value: Any) -> Any:
         return value
     value = value.read_value()
     # `value` may share the memory of a ref variable, which a cast might read too early. The maximum
-    # waits for the control dependencies, equals `value`, and does not share this memory.
+    # equals `value`, but waits for the control dependencies and has its own memory.
     return tf.maximum(value, value.dtype.min)
 
 

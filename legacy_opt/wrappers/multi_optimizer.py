@@ -89,7 +89,7 @@ class MultiOptimizer(OptimizerWrapper):
     ) -> None:
         class_name = type(self).__name__
         self._routes = multi_optimizer_routes.make_routes(class_name, routes)
-        # Empty, or the only route of the variables that no other route matches.
+        # The route of variables that no other route matches: a tuple with one item, or empty.
         self._default = () if default is None else (Route(default, which=None),)
         # An optimizer with several routes occurs once, and gets the gradients of all these routes.
         inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
@@ -160,8 +160,7 @@ class MultiOptimizer(OptimizerWrapper):
             its own `compute_gradients`.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
-        # TensorFlow's own method, because OptimizerWrapper.compute_gradients calls the only inner
-        # optimizer.
+        # TensorFlow's own method. OptimizerWrapper.compute_gradients is for one inner optimizer.
         compute = super(OptimizerWrapper, self).compute_gradients
         separate: Dict[Any, List[Variable]] = {
             id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)
@@ -221,7 +220,7 @@ class MultiOptimizer(OptimizerWrapper):
         """Returns the name that regular expressions must match."""
         return self._name_in_keras(variable)
 
-    @staticmethod  # Copies that `to_keras` creates override this method.
+    @staticmethod  # The copies that `to_keras` creates have another method of this name.
     def _name_in_keras(variable: Variable) -> str:
         return versions.distributed_variable(variable).name  # the same name in all replicas
 

@@ -46,7 +46,7 @@ class Route(NamedTuple):
         which = self.which
         if which is None:
             how = "by default"
-        elif isinstance(which, Collection):  # A Collection is a tuple, too.
+        elif isinstance(which, Collection):  # tested before tuple, of which it is a subclass
             how = f"collection {which.name!r}"
         elif isinstance(which, tuple):
             how = "a list of variables"

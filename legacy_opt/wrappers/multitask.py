@@ -75,7 +75,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         variable.
     """
 
-    _without_kernel = "tests whether gradients are zero"
+    _work_without_kernel = "tests whether gradients are zero"
 
     _opt = property(lambda self: self._wrapped[0])  # The class in tf.contrib has this attribute.
 
@@ -88,7 +88,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                     "which updates all variables in its own apply_gradients, and not in methods "
                     "such as _apply_dense."
                 )
-        # `_conditional_updates` fills this list with (attributes, new methods, replaced methods).
+        # (attributes of an optimizer, new methods, old methods); see `_conditional_updates`.
         self._replaced = []
         self._steps_being_built = 0
 
@@ -141,20 +141,19 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 def _conditional_methods(optimizer: V1Optimizer) -> Dict[str, Callable[..., Any]]:
     """Returns a dict from names of update methods to versions that skip zero gradients."""
-    others = set(UPDATE_METHODS).difference(_BASIC_METHODS)  # they call the basic methods
-    names = [*_BASIC_METHODS, *(each for each in others if _overrides(optimizer, each))]
-    methods: Dict[str, Callable[..., Any]] = {
-        name: _unless_zero(getattr(optimizer, name)) for name in names
-    }
+    methods: Dict[str, Callable[..., Any]] = {}
+    for name in UPDATE_METHODS:
+        # The other methods of TensorFlow's base class only call the basic methods.
+        if name in _BASIC_METHODS or _overrides(optimizer, name):
+            methods[name] = _unless_zero(getattr(optimizer, name))
     if hasattr(optimizer, "prepare_step"):  # would change slots before the gradient is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
 
 
 def _overrides(optimizer: V1Optimizer, name: str) -> bool:
-    return name in vars(optimizer) or (
-        getattr(type(optimizer), name) is not getattr(v1.train.Optimizer, name)
-    )
+    method_of_class = getattr(type(optimizer), name)
+    return name in vars(optimizer) or method_of_class is not getattr(v1.train.Optimizer, name)
 
 
 def _unless_zero(update: Callable[..., Any]) -> Callable[..., Any]:

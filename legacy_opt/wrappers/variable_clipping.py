@@ -69,7 +69,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         dimension does not exist, or is the axis along which the variable is partitioned.
     """
 
-    _without_kernel = "clips variables"
+    _work_without_kernel = "clips variables"
 
     _opt = property(lambda self: self._wrapped[0])  # The class in tf.contrib has this attribute.
 
@@ -142,17 +142,16 @@ class VariableClippingOptimizer(OptimizerWrapper):
         # Negative dimensions remain only if the rank is unknown, and may be the first dimension.
         if isinstance(grad, tf.IndexedSlices) and all(each > 0 for each in dims):
             access = Rows(tf.unique(grad.indices)[0])
-        values = None
+        rows = None
         if access.indices is not None:
             with tf.device(variable.device):  # so that a parameter server sends only these rows
                 if is_resource(variable):
-                    values = access.read(variable)
+                    rows = access.read(variable)
                 else:  # tf.gather(variable, …) might read the value before the update
-                    values = tf.gather(variable.read_value(), access.indices)
+                    rows = tf.gather(variable.read_value(), access.indices)
         on_device = tf.device(variable.device) if self._colocates else contextlib.ExitStack()
         with on_device:
-            if values is None:
-                values = variable.read_value()
+            values = variable.read_value() if rows is None else rows
             limit = current_value("max_norm", self._max_norm)
             limit = gradient_values.in_dtype(limit, variable.dtype.base_dtype)
             surplus = values - tf.clip_by_norm(values, limit, dims)
@@ -170,12 +169,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims: Any) -> List[Tuple[Variable, List[int]]]:
-    """Returns a list of pairs (variable, list of dimensions); see `_dimension` for the dimensions.
-
-    Raises:
-      TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
-      ValueError: see `VariableClippingOptimizer`.
-    """
+    """Returns a list of pairs (variable, list of results of `_dimension`)."""
     is_dict = hasattr(vars_to_clip_dims, "items")
     try:
         pairs = vars_to_clip_dims.items() if is_dict else vars_to_clip_dims
@@ -198,7 +192,7 @@ def _clip_dims(vars_to_clip_dims: Any) -> List[Tuple[Variable, List[int]]]:
 
 
 def _dimension(variable: Variable, number: Any) -> int:
-    """Checks a dimension and returns it. Counts it from the front if the rank is known."""
+    """Returns a checked dimension. If the rank is known, the result is not negative."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
