@@ -53,8 +53,8 @@ class RuleFormulas(Formulas):
         optimizer = self.optimizer
         before = optimizer._rule_step
         global_step = given.get("global_step")
+        # Without a given step, the optimizer has no global step, or a fixed number.
         if global_step is None and before.global_step is not None:
-            # The optimizer has a fixed number as its global step.
             global_step = tf.convert_to_tensor(optimizer.global_step_variable())
         tensors = {name: given[name] for name in before.tensors}
         step = before._replace(tensors=tensors, global_step=global_step, once={})

@@ -317,7 +317,7 @@ def _operands(tensor: Tensor) -> List[Tensor]:
 
 
 def _constant(operation: Operation) -> Any:
-    """Returns the number to which all elements of a constant are equal.
+    """Returns the number that all elements of a constant have.
 
     Raises:
       UnsupportedError: the constant has no elements, or its elements are not equal.

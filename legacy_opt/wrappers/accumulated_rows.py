@@ -29,7 +29,8 @@ class GrowingSlot(Slot):
         self.has_rows = has_rows
 
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
-        return None if is_cut_by_rows(variable) else ()  # None: one slot for all partitions
+        # None means one slot for all partitions, () means one per partition.
+        return None if is_cut_by_rows(variable) else ()
 
     def static_shape(self, variable: Variable) -> TensorShape:
         return rows_shape(variable) if self.has_rows else tf.TensorShape([None])
@@ -44,8 +45,7 @@ class GrowingSlot(Slot):
         self, optimizer: V1Optimizer, variable: Variable, slot_name: str, op_name: str
     ) -> Variable:
         def create_variable(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
-            # Without an explicit shape, a resource variable would keep the shape of its initial
-            # value, [0, …].
+            # Without an explicit shape, a resource variable keeps the shape of the initial value.
             shape = self.static_shape(variable) if is_resource(variable) else None
             arguments.update(shape=shape, validate_shape=False)
             return next_creator(**arguments)

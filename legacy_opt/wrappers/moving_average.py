@@ -193,8 +193,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns the averages of all variables. Creates averages that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_missing_averages(variables)
-        # An Estimator creates an optimizer in each replica. `merge_call` calls the function of the
-        # first replica only, and so creates slots in the first optimizer only.
+        # An Estimator creates an optimizer in each replica. `merge_call` calls only the function of
+        # the first replica, and so creates slots only in the first optimizer.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_missing_averages(variables))
 

@@ -95,8 +95,8 @@ def _difference(
         computed = _computed_by_kernel(kernel, feed)
         for each in expected:
             before, after, wanted, moved = (
-                values[each].reshape(feed[each].shape).astype(np.float64)
-                for values in (feed, computed, expected, expected_if_moved)
+                arrays[each].reshape(feed[each].shape).astype(np.float64)
+                for arrays in (feed, computed, expected, expected_if_moved)
             )
             differs = _differs(before, after, wanted, moved, _resolution(each.dtype))
             if differs.any():
@@ -120,9 +120,10 @@ def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
         compared = [scalars.get(each.detail) for each in operands if each.operation == "Input"]
         numbers = [each.detail for each in operands if each.operation == "Const"]
         for scalar, number in zip(compared, numbers):
+            if scalar is None:
+                continue
             for value in (number - 1, number, number + 1):
-                if scalar is not None:
-                    yield {**feed, scalar: np.array(value, feed[scalar].dtype)}
+                yield {**feed, scalar: np.array(value, feed[scalar].dtype)}
 
 
 def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays:

@@ -36,7 +36,7 @@ class _Choice(NamedTuple):
     variable: Any  # a weak reference
     dependencies: Any  # the `Dependencies` of the formula
     kernel: Any  # a `Kernel`, or a text that says why there is none
-    kernels_made: int  # the number of kernels that were made for the variable so far
+    kernels_made: int  # for the variable so far
 
 
 def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:

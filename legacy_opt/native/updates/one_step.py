@@ -128,7 +128,7 @@ class NativeKernels(StepKernels):
         is_empty = versions.static_shape(variable).num_elements() == 0
         if done is not NotImplemented or is_empty:
             return done
-        formulas = formulas_of(self._optimizer)  # new, as scalars belong to the current graph
+        formulas = formulas_of(self._optimizer)  # new: scalars belong to the current graph
         if indices is not None and formulas.must_wait(variable):
             return NotImplemented
         with after(*self._waits_for):
@@ -147,7 +147,7 @@ class NativeKernels(StepKernels):
         formulas = AverageFormulas(self._optimizer, rate)
         done, _ = _apply_together(formulas, list(zip(values, averages)), all_wait=False)
         operations = [each for each in dict.fromkeys(done.values()) if each is not None]
-        # `done` also lacks averages that occur several times, for which there may be a kernel.
+        # An average that occurs several times is not in `done`, even if there is a kernel.
         not_done = [
             i
             for i, average in enumerate(averages)
@@ -187,7 +187,7 @@ def _apply_together(
         if update is None:
             without_kernel.append((grad, variable))
             continue
-        # An update that needs a dense gradient waits for the call of its update method. Before this
+        # An update that needs a dense gradient waits for the call of the update method. Before this
         # call, TensorFlow sums the rows of equal ids. (scatter_nd would add them in any order.)
         waits = sparse and (formulas.must_wait(variable) or _needs_dense(update))
         if not (waits or all_wait or occurrences[id(variable)] > 1):

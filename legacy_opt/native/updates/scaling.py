@@ -86,8 +86,7 @@ def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
         if operands is None:
             break
         tensor, scalar = operands
-        # The variable may change before the kernel reads the scalar.
-        if may_share_ref_memory(scalar):
+        if may_share_ref_memory(scalar):  # a variable that may change before the kernel reads it
             break
         unscaled = tensor
         factors.append(Factor(operation.type, scalar))
