@@ -117,8 +117,8 @@ class VocabularyProcessor:
     ) -> VocabularyProcessor:
         """Adds the words of documents to the vocabulary, freezes it, and returns this object."""
         for tokens in self._tokenizer(raw_documents):
-            for token in tokens:
-                self.vocabulary_.add(token)
+            for word in tokens:
+                self.vocabulary_.add(word)
         if self.min_frequency > 0:
             self.vocabulary_.trim(self.min_frequency)
         self.vocabulary_.freeze()
