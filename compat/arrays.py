@@ -1,10 +1,10 @@
-"""Compares arrays, where NaN is treated as equal to NaN, and describes parts of arrays."""
+"""Compares arrays, where NaN is treated as equal to NaN, and counts their elements."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, Sequence, Tuple
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -34,13 +34,3 @@ def _equal(one: Any, other: Any) -> Any:
 def count(shape: Sequence[Any]) -> int:
     """Returns the number of elements of an array, in Python's integers, which do not overflow."""
     return functools.reduce(operator.mul, shape, 1)
-
-
-def whole(shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Returns the pair (shape, offset) of the part that contains a whole array."""
-    return tuple(shape), (0,) * len(shape)
-
-
-def slices(shape: Sequence[int], offset: Sequence[int]) -> Tuple[slice, ...]:
-    """Returns the slices that select a part of an array."""
-    return tuple(slice(start, start + size) for size, start in zip(shape, offset))

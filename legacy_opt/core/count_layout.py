@@ -13,9 +13,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
 
-Shape = Tuple[int, ...]
-Offset = Shape  # where a part begins in the whole
-Part = Tuple[Shape, Offset]
+from legacy_opt.core.array_parts import Part, Shape, slices, whole
 
 
 class CountLayout(NamedTuple):
@@ -36,7 +34,7 @@ class CountLayout(NamedTuple):
     @classmethod
     def whole(cls, shape: Shape) -> CountLayout:
         """Returns the layout of an array that is known to have no parts."""
-        return cls(shape, ((shape, (0,) * len(shape)),))
+        return cls(shape, (whole(shape),))
 
     @classmethod
     def of(cls, kind: str, shape: Shape, parts: Tuple[Part, ...]) -> CountLayout:
@@ -69,9 +67,9 @@ class CountLayout(NamedTuple):
         """
         rows = self._by_rows(counts)
         result = np.zeros(to.shape, counts.dtype)
-        for shape, offset in to.parts or self.whole(to.shape).parts:
+        for shape, offset in to.parts or (whole(to.shape),):
             part_rows = rows[offset[0] : offset[0] + shape[0]] if offset else rows
-            result[_slices(shape, offset)] = _reshaped(part_rows, shape)
+            result[slices(shape, offset)] = _reshaped(part_rows, shape)
         return result
 
     def _by_rows(self, counts: np.ndarray) -> np.ndarray:
@@ -85,10 +83,10 @@ class CountLayout(NamedTuple):
                 f"there are counts beyond the first {rows.size} elements. Only a partitioned "
                 "variable has such counts, and the checkpoint does not contain its partitions"
             )
-        parts = self.parts or self.whole(self.shape).parts
+        parts = self.parts or (whole(self.shape),)
         for shape, offset in sorted(parts, key=lambda part: part[1]):  # by offset
-            place = _slices(shape[:1], offset[:1])
-            part_rows = _reshaped(counts[_slices(shape, offset)], shape[:1])
+            place = slices(shape[:1], offset[:1])
+            part_rows = _reshaped(counts[slices(shape, offset)], shape[:1])
             is_later_with_row_0 = any(offset) and offset[0] == 0
             if is_later_with_row_0:
                 part_rows[0] = rows[0]  # dense gradients count in the first part
@@ -97,10 +95,6 @@ class CountLayout(NamedTuple):
             rows[place] = part_rows
             has_count[place] = True
         return rows
-
-
-def _slices(shape: Shape, offset: Shape) -> Tuple[slice, ...]:
-    return tuple(slice(start, start + size) for size, start in zip(shape, offset))
 
 
 def _reshaped(counts: np.ndarray, shape: Shape) -> np.ndarray:

@@ -64,7 +64,7 @@ ALLOWED = {
     # State of optimizers in files.
     ".state.user_objects": ["core", ".messages"],
     ".state.checkpoint_files": [
-        *["versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
+        *["core", "versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
     ],
     ".state.checkpoint_contents": [
         *["core", "recorded", ".arrays", ".file_endings", ".plain_text"],

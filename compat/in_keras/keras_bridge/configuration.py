@@ -16,9 +16,8 @@ from legacy_opt.core.types import V1Optimizer
 
 from ..v1_optimizers import inspection, nesting, owned_state, serialization
 from ..v1_optimizers.schedules import KerasPackage
+from ..v1_optimizers.serialization import Configuration
 from .driver import V1Driver
-
-Configuration = Dict[str, Any]
 
 
 def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:

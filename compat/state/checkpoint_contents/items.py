@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator, NamedTuple, Optional, Tuple
 
-from ..checkpoint_files.tensor_info import Shape
+from legacy_opt.core.array_parts import Shape
+
 from .stored import StoredTensor
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"

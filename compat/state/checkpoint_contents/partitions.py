@@ -19,8 +19,10 @@ import collections
 import re
 from typing import Collection, Dict, Iterable, List, Mapping, Match, NamedTuple, Optional, Tuple
 
+from legacy_opt.core.array_parts import Shape
+
 from ... import arrays
-from ..checkpoint_files.tensor_info import Infos, Shape
+from ..checkpoint_files.tensor_info import Infos
 from .stored import SLICES, StoredTensor
 
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")

@@ -206,7 +206,7 @@ def recognise(
         unrecognised -= fits[best]
 
 
-def recognise_roles(layouts: Iterable[Mapping[str, Set[str]]], powers: Set[str]) -> str:
+def recognise_roles(layouts: Sequence[Mapping[str, Set[str]]], powers: Set[str]) -> str:
     """Returns the label of the optimizer in an object-based checkpoint, which contains the roles.
 
     Args:
@@ -241,7 +241,7 @@ def _fits(signature: Signature, slots: Sequence[Set[str]], is_known_name: bool) 
     has_two_sets = is_known_name and len(slots) == 2 * len(wanted)  # two optimizers with one name
     if len(slots) != len(wanted) and not has_two_sets:
         return False
-    return all(form in forms for form, forms in zip(wanted * 2, slots))
+    return all(form in its_forms for form, its_forms in zip(wanted * 2, slots))
 
 
 def _label_and_roles(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence,
 
 import numpy as np
 
+from legacy_opt.core.array_parts import Part, Shape, slices, whole
+
 from ... import arrays
-from ...arrays import slices
-from ..checkpoint_files.tensor_info import Infos, Part, Place, Shape, TensorInfo
+from ..checkpoint_files.tensor_info import Infos, Place, TensorInfo
 
 if TYPE_CHECKING:  # they need TensorFlow, and this module does not
     from ..checkpoint_files.reader import Checkpoint
@@ -102,7 +103,7 @@ class StoredTensor(NamedTuple):
                 begin += info.shape[self.axis]
                 yield name, (info.shape, tuple(offset))
             else:
-                for part in info.parts or (arrays.whole(info.shape),):
+                for part in info.parts or (whole(info.shape),):
                     yield name, part
 
     def verify(self, checkpoint: Checkpoint) -> None:

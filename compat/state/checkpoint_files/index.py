@@ -12,11 +12,13 @@ from __future__ import annotations
 import struct
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from legacy_opt.core.array_parts import Part, Shape, whole
+
 from ... import arrays
 from ...file_endings import INDEX
 from .crc32c import masked_crc32c
 from .errors import AGAIN, CheckpointError
-from .tensor_info import Part, Shape, TensorInfo
+from .tensor_info import TensorInfo
 from .wire_format import Fields, WireError, fields, messages, number, varint
 
 _FOOTER_BYTES = 48
@@ -120,7 +122,7 @@ class Index(NamedTuple):
             if problem:
                 raise CheckpointError(f"{prefix + INDEX!r} is corrupt: the tensor {problem}.")
             _, shape, nbytes, parts = self.entries[name]
-            parts = () if parts == (arrays.whole(shape),) else parts
+            parts = () if parts == (whole(shape),) else parts
             in_memory = arrays.count(shape) * width or nbytes  # strings have no width
             tensors[name] = TensorInfo(dtype, shape, in_memory, parts)
         return tensors
@@ -131,7 +133,7 @@ class Index(NamedTuple):
         Without this check, TensorFlow would allocate memory for a corrupt shape.
         """
         _, shape, _, parts = self.entries[name]
-        parts = parts or (arrays.whole(shape),)
+        parts = parts or (whole(shape),)
         needed = [arrays.count(part_shape) * width for part_shape, _ in parts]
         places = self.stored.get(name, ())
         # The sizes cannot be compared if elements have no fixed width, or if parts are missing.

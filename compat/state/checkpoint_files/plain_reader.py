@@ -10,8 +10,9 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
+from legacy_opt.core.array_parts import slices
+
 from ... import special_files
-from ...arrays import slices
 from ...file_endings import INDEX, prefix_of
 from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError

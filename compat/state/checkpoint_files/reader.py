@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.array_parts import Part
 
 from ... import arrays
 from . import paths
@@ -23,7 +24,7 @@ from .file_watch import Watch, stamp
 from .index import parse_index
 from .object_graph import OBJECT_GRAPH, ObjectGraph, parse_object_graph
 from .paths import V1, V2, reason
-from .tensor_info import Part, TensorInfo, unknown_dtype
+from .tensor_info import TensorInfo, unknown_dtype
 
 
 def open_checkpoint(path: Any) -> Checkpoint:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Mapping, NamedTuple, Tuple
 
+from legacy_opt.core.array_parts import Offset, Part, Shape
+
 from ... import arrays
 
-Shape = Tuple[int, ...]
-Part = Tuple[Shape, Shape]  # the shape of the part, and the offset of the part in the tensor
-Place = Tuple[Shape, Shape]  # the shape of the whole tensor, and the offset of a part in it
+Place = Tuple[Shape, Offset]  # the shape of the whole tensor, and the offset of a part in it
 _INTEGER = re.compile(r"u?int(8|16|32|64)")
 _UNKNOWN = "type "
 

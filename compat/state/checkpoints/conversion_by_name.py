@@ -6,6 +6,7 @@ import collections
 import functools
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from legacy_opt.core.array_parts import Part, Shape
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 
@@ -17,7 +18,6 @@ from ..checkpoint_contents.items import OF_EACH_PART, PARTS, Contents, Item, Slo
 from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.reader import Checkpoint, nbytes_of
-from ..checkpoint_files.tensor_info import Part, Shape
 from ..checkpoint_files.writer import CheckpointWriter
 from .name_maps import OldToNew
 from .report import Report, first_and_last, transfer

@@ -11,6 +11,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 
 import numpy as np
 
+from legacy_opt.core.array_parts import Shape
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 
@@ -19,7 +20,7 @@ from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
 from ..checkpoint_files.reader import Checkpoint
-from ..checkpoint_files.tensor_info import Infos, Place, Shape, is_integer
+from ..checkpoint_files.tensor_info import Infos, Place, is_integer
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 

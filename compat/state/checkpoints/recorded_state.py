@@ -14,18 +14,18 @@ from typing import Collection, Dict, Iterator, List, Mapping, NamedTuple, NoRetu
 
 import numpy as np
 
+from legacy_opt.core.array_parts import Shape, whole
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays.interpreter import stored_shape
 from legacy_opt.recorded.records import Record, Slot
 
-from ... import arrays
 from ..checkpoint_contents import partitions
 from ..checkpoint_contents.stored import StoredTensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.plain_reader import PlainCheckpoint
-from ..checkpoint_files.tensor_info import Place, Shape
+from ..checkpoint_files.tensor_info import Place
 from .name_maps import OldToNew
 
 STEP = state_files.GLOBAL_STEP
@@ -282,7 +282,7 @@ class _Planner:
             ]
             shapes = [{part_shape} for part_shape, _ in parts]
         else:
-            parts = stored.infos[0].parts or (arrays.whole(stored.shape),)
+            parts = stored.infos[0].parts or (whole(stored.shape),)
             allowed = CountLayout.shapes(variable.shape).values() if is_counts else [shape]
             shapes = [set(allowed)]
         for tensor, info, allowed in zip(stored.names, stored.infos, shapes):
