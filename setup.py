@@ -118,6 +118,7 @@ setup(
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
         "torch": ["torch>=2.1"],  # for `legacy_opt.recorded.torch`
         "jax": ["jax>=0.5", "optax"],  # for `legacy_opt.recorded.jax` and `.optax`
+        "scipy": ["scipy"],  # for `legacy_opt.ScipyOptimizerInterface`
         "slim": ["tf-slim>=1.1"],  # where most of tf.contrib.slim and layers is
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [
@@ -143,6 +144,7 @@ setup(
             "setuptools>=64",
             "wheel",
             "tqdm",
+            "scipy",
         ],
     },
     cmdclass={"build": BuildInEmptyFolder, "sdist": ReproducibleSdist},

@@ -34,6 +34,10 @@ from legacy_opt.optimizers.sign_decay import (
 from legacy_opt.training.adaptive_clipping import adaptive_clipping_fn
 from legacy_opt.training.contrib_layers import OPTIMIZER_SUMMARIES, optimize_loss
 from legacy_opt.training.contrib_training import create_train_op
+from legacy_opt.training.external_optimizer import (
+    ExternalOptimizerInterface,
+    ScipyOptimizerInterface,
+)
 from legacy_opt.training.gradient_functions import (
     add_gradients_summaries,
     clip_gradient_norms,
@@ -50,6 +54,12 @@ from legacy_opt.wrappers.gradient_clipping import (
     ClipByValueOptimizer,
     clip_gradients_by_norm,
 )
+from legacy_opt.wrappers.loss_scale import (
+    ExponentialUpdateLossScaleManager,
+    FixedLossScaleManager,
+    LossScaleManager,
+    LossScaleOptimizer,
+)
 from legacy_opt.wrappers.moving_average import MovingAverageOptimizer
 from legacy_opt.wrappers.multi_optimizer import MultiOptimizer
 from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
@@ -62,9 +72,14 @@ __all__ = [
     "ClipByValueOptimizer",
     "DecoupledWeightDecayExtension",
     "DifferenceFromOriginalWarning",
+    "ExponentialUpdateLossScaleManager",
+    "ExternalOptimizerInterface",
     "Fading",
+    "FixedLossScaleManager",
     "GlobalStepWarning",
     "GradientAccumulationOptimizer",
+    "LossScaleManager",
+    "LossScaleOptimizer",
     "MovingAverageOptimizer",
     "MultiOptimizer",
     "MultitaskOptimizerWrapper",
@@ -76,6 +91,7 @@ __all__ = [
     "RowSlot",
     "RuleOptimizer",
     "ScalarSlot",
+    "ScipyOptimizerInterface",
     "Slot",
     "SlotSummaryHook",
     "TensorSlot",

@@ -56,7 +56,12 @@ def test_without_kernels_sparse_gradients_give_the_same_bits(mode, name):
 @pytest.mark.parametrize("name", sorted(WRAPPED))
 def test_a_wrapper_around_the_optimizer_of_a_table(mode, name):
     inner = rule_only(BY_ROWS["LazyAdamOptimizer"])
-    np.testing.assert_array_equal(*check(MODES[mode], WRAPPED[name], False, inner))
+    found, expected = check(MODES[mode], WRAPPED[name], False, inner)
+    if name == "LossScaleOptimizer" and mode == "session":
+        # Only `compute_gradients` makes the gradients of an ordinary table dense. Scaling by a
+        # power of two changes no bits.
+        expected = MODES[mode](inner, False, dynamic=False)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("option", ["static_ids", "bp_v2"])

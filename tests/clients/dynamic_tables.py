@@ -64,6 +64,9 @@ WRAPPED = {
     "ClipByNormOptimizer": lambda inner: legacy_opt.ClipByNormOptimizer(inner, 0.5),
     "ClipByGlobalNormOptimizer": lambda inner: legacy_opt.ClipByGlobalNormOptimizer(inner, 0.5),
     "ClipByValueOptimizer": lambda inner: legacy_opt.ClipByValueOptimizer(inner, -0.1, 0.1),
+    "LossScaleOptimizer": lambda inner: legacy_opt.LossScaleOptimizer(
+        inner, legacy_opt.FixedLossScaleManager(64.0)
+    ),
     "MultiOptimizer": lambda inner: legacy_opt.MultiOptimizer([(inner, ".")]),
     "MultitaskOptimizerWrapper": lambda inner: legacy_opt.MultitaskOptimizerWrapper(inner),
 }

@@ -25,6 +25,9 @@ MAKERS = {
     "average": lambda: legacy_opt.MovingAverageOptimizer(sgd()),
     "several": lambda: legacy_opt.MultiOptimizer([(sgd(), ".*")]),
     "accumulation": lambda: legacy_opt.GradientAccumulationOptimizer(sgd(), 2),
+    "loss scale": lambda: legacy_opt.LossScaleOptimizer(
+        sgd(), legacy_opt.FixedLossScaleManager(64.0)
+    ),
     "multitask": lambda: legacy_opt.MultitaskOptimizerWrapper(sgd()),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", MAKERS)

@@ -51,6 +51,9 @@ OPTIMIZERS = {
     "ClipByNormOptimizer": lambda step, _: legacy_opt.ClipByNormOptimizer(multi(step), 0.5),
     "ClipByValueOptimizer": lambda step, _: legacy_opt.ClipByValueOptimizer(multi(step), -0.5, 0.5),
     "VariableClippingOptimizer": _clipped_variables,
+    "LossScaleOptimizer": lambda step, _: legacy_opt.LossScaleOptimizer(
+        v1.train.AdamOptimizer(0.1, epsilon=1e-3), legacy_opt.FixedLossScaleManager(64.0)
+    ),
     "MultitaskOptimizerWrapper": lambda step, _: legacy_opt.MultitaskOptimizerWrapper(
         v1.train.AdamOptimizer(0.1, epsilon=1e-3)
     ),

@@ -131,6 +131,9 @@ WITHOUT_KERNEL = {
     "VariableClippingOptimizer clips variables": (
         lambda inner: legacy_opt.VariableClippingOptimizer(inner, {}, 1.0)
     ),
+    "LossScaleOptimizer tests whether": lambda inner: legacy_opt.LossScaleOptimizer(
+        inner, legacy_opt.FixedLossScaleManager(64.0)
+    ),
     "MultitaskOptimizerWrapper tests whether": legacy_opt.MultitaskOptimizerWrapper,
 }
 

@@ -38,6 +38,9 @@ WRAPPERS = {
     "ClipByGlobalNormOptimizer": lambda: legacy_opt.ClipByGlobalNormOptimizer(sgd(), 1.0),
     "clip_gradients_by_norm": lambda: legacy_opt.clip_gradients_by_norm(sgd(), 1.0),
     "GradientAccumulationOptimizer": lambda: legacy_opt.GradientAccumulationOptimizer(sgd(), 2),
+    "LossScaleOptimizer": lambda: legacy_opt.LossScaleOptimizer(
+        sgd(), legacy_opt.FixedLossScaleManager(64.0)
+    ),
     "MovingAverageOptimizer": lambda: legacy_opt.MovingAverageOptimizer(sgd()),
     "MultiOptimizer": lambda: legacy_opt.MultiOptimizer([(sgd(), "other")], default=sgd()),
     "MultitaskOptimizerWrapper": lambda: legacy_opt.MultitaskOptimizerWrapper(sgd()),

@@ -93,6 +93,8 @@ def multiplied(values, gradient):
 
 @NUMBERED
 def test_with_check_numerics_a_step_fails_before_anything_is_written(number, name, full):
+    if name == "LossScaleOptimizer":
+        return  # its gradients are not checked, see `test_a_loss_scale_may_overflow`
     cells = [(helper, resource) for helper in WAYS_OUT for resource in (False, True)]
     for helper, use_resource in cells if full else [cells[number % 4]]:
         made = Checked(name, helper, use_resource)

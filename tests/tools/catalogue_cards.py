@@ -343,6 +343,19 @@ CARDS = (
         measured="VariableClippingOptimizer(GradientDescentOptimizer(0.1), [], 1.0)",
     ),
     Card(
+        "LossScaleOptimizer",
+        "if gradients are computed in float16 and would underflow",
+        r"g = \frac{1}{s} \nabla (s \cdot \text{loss}), \text{ no step if } g \text{ is not finite}",
+        "legacy_opt.LossScaleOptimizer(\n"
+        "    v1.train.AdamOptimizer(0.001), legacy_opt.FixedLossScaleManager(1024.0)\n"
+        ")",
+        "works in `tf.function`, and if a variable has no gradient",
+        "`LossScaleOptimizer` around `to_keras(…)` of the inner optimizer",
+        "`torch.amp.GradScaler`",
+        "wrappers.md",
+        measured="LossScaleOptimizer(GradientDescentOptimizer(0.1), FixedLossScaleManager(64.0))",
+    ),
+    Card(
         "MultitaskOptimizerWrapper",
         "if batches do not have examples of every task",
         r"\text{no update of a variable whose gradient is 0}",

@@ -7,7 +7,7 @@ from typing import Any, Callable, Collection, Optional, Type
 
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension, RuleOptimizer
+from legacy_opt import DecoupledWeightDecayExtension, LossScaleOptimizer, RuleOptimizer
 from legacy_opt.core import contract
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.native.updates.acceleration import Accelerated
@@ -33,6 +33,11 @@ def check_class(optimizer: Any):
         )
     for nested in nested_optimizers(optimizer):
         cls = type(nested.optimizer)
+        if cls is LossScaleOptimizer:
+            raise ValueError(
+                "Keras does not let a v1 optimizer scale the loss: pass the optimizer in it to "
+                "to_keras, and the result to Keras' own LossScaleOptimizer."
+            )
         wrapped = () if nested.is_leaf else nested.optimizer.wrapped
         for attribute, item in attributes(nested.optimizer):
             if isinstance(item, BASE) and not any(item is each for each in wrapped):
