@@ -8,11 +8,9 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import versions
 from legacy_opt.compat.cli import docs_command
 from tests.docs import page_runs
 from tests.support import rules
-from tests.support.cases import optimizers_in
 from tests.support.keras import keras_ways
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
@@ -137,63 +135,3 @@ def test_links_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith("https://"):
                 assert (page.parent / target).exists(), (page.name, target)
-
-
-# The table of docs/from_to.md.
-
-
-def from_to():
-    """Returns the cells of each row: two lists of names, and the texts of the last two cells."""
-    page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
-    rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
-    names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
-    return [(names(cells[0]), names(cells[1]), cells[2].strip(), cells[3]) for cells in rows[1:]]
-
-
-def test_the_page_lists_every_optimizer_of_tensorflow_1():
-    listed = {name for names, *_ in from_to() for name in names}
-    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= listed
-    if versions.has_contrib():
-        public = {name for name in dir(tf.contrib.opt) if not name.startswith("_")}
-        assert {"tf.contrib.opt." + name for name in public} <= listed
-    assert len(listed) == sum(len(names) for names, *_ in from_to())
-
-
-def test_every_replacement_exists():
-    listed = set()
-    for names, instead, equal, _ in from_to():
-        assert bool(instead) == (equal != "nothing here"), names
-        for text in instead:
-            for name in re.findall(r"(?:legacy_opt|tf)(?:\.\w+)+", text):
-                found = {"tf": tf, "legacy_opt": legacy_opt}[name.split(".")[0]]
-                for attribute in name.split(".")[1:]:
-                    found = getattr(found, attribute)
-                listed.add(name)
-    ours = set(optimizers_in(legacy_opt)) - {"RuleOptimizer", "OptimizerWrapper"}
-    assert {"legacy_opt." + name for name in ours} <= listed, "add rows to docs/from_to.md"
-
-
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("LazyAdam", "did you mean 'LazyAdamOptimizer'"),
-        ("LazyAdamOptimzer", "did you mean 'LazyAdamOptimizer'"),
-        ("Slots", "did you mean 'Slot'"),
-        ("AdamOptimizer", "has tf.compat.v1.train.AdamOptimizer ("),
-        ("Momentum", "has tf.compat.v1.train.MomentumOptimizer ("),
-        ("GGTOptimizer", "attribute 'GGTOptimizer' ("),
-    ],
-)
-def test_the_error_for_an_unknown_name_suggests_a_name(name, words):
-    assert not hasattr(legacy_opt, name)
-    with pytest.raises(AttributeError) as error:
-        getattr(legacy_opt, name)
-    assert words in str(error.value) and "legacy-opt docs from_to" in str(error.value)
-    with pytest.raises(AttributeError, match="has no attribute '__wrapped__'$"):
-        getattr(legacy_opt, "__wrapped__")  # noqa: B009
-
-
-def test_names_without_replacement_are_missing():
-    for names, _, equal, _ in from_to():
-        for name in names if equal == "nothing here" else ():
-            assert not hasattr(legacy_opt, name.split(".")[-1]), name

@@ -299,6 +299,29 @@ def test_submodules_can_be_imported_for_the_first_time_after_the_patch():
 # Modules that TensorFlow 2.16 removed, or that are missing if Keras 3 is used.
 
 
+def test_loss_scales_and_scipy_are_contribs_where_it_exists():
+    with compat.patch_tensorflow() as patch:
+        from tensorflow.contrib.mixed_precision import (
+            ExponentialUpdateLossScaleManager,
+            FixedLossScaleManager,
+            LossScaleManager,
+            LossScaleOptimizer,
+        )
+        from tensorflow.contrib.opt.python.training.external_optimizer import (
+            ExternalOptimizerInterface,
+            ScipyOptimizerInterface,
+        )
+
+        classes = [ExponentialUpdateLossScaleManager, FixedLossScaleManager, LossScaleManager]
+        classes += [LossScaleOptimizer, ExternalOptimizerInterface, ScipyOptimizerInterface]
+        assert tf.contrib.opt.ScipyOptimizerInterface is ScipyOptimizerInterface
+        for cls in classes:
+            is_ours = cls is getattr(legacy_opt, cls.__name__)
+            assert is_ours is not versions.has_contrib()
+            home = "opt" if "Interface" in cls.__name__ else "mixed_precision"
+            assert (f"tf.contrib.{home}.{cls.__name__}" in patch.names) is is_ours
+
+
 @estimators.needed
 @pytest.mark.filterwarnings("ignore:.* is deprecated and will be removed:UserWarning")
 def test_removed_modules_are_back_while_the_patch_is_active():

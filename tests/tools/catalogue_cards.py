@@ -345,7 +345,7 @@ CARDS = (
     Card(
         "LossScaleOptimizer",
         "if gradients are computed in float16 and would underflow",
-        r"g = \frac{1}{s} \nabla (s \cdot \text{loss}), \text{ no step if } g \text{ is not finite}",
+        r"g = \frac{1}{s} \nabla (s \cdot \text{loss}), \text{ no step if } |g| = \infty",
         "legacy_opt.LossScaleOptimizer(\n"
         "    v1.train.AdamOptimizer(0.001), legacy_opt.FixedLossScaleManager(1024.0)\n"
         ")",
