@@ -34,10 +34,6 @@ from legacy_opt.optimizers.sign_decay import (
 from legacy_opt.training.adaptive_clipping import adaptive_clipping_fn
 from legacy_opt.training.contrib_layers import OPTIMIZER_SUMMARIES, optimize_loss
 from legacy_opt.training.contrib_training import create_train_op
-from legacy_opt.training.external_optimizer import (
-    ExternalOptimizerInterface,
-    ScipyOptimizerInterface,
-)
 from legacy_opt.training.gradient_functions import (
     add_gradients_summaries,
     clip_gradient_norms,
@@ -46,6 +42,7 @@ from legacy_opt.training.gradient_functions import (
 )
 from legacy_opt.training.hooks import ProgressBarHook, SlotSummaryHook
 from legacy_opt.training.optimizers_by_name import OPTIMIZER_CLS_NAMES
+from legacy_opt.training.scipy_interface import ExternalOptimizerInterface, ScipyOptimizerInterface
 from legacy_opt.wrappers.base import OptimizerWrapper
 from legacy_opt.wrappers.gradient_accumulation import GradientAccumulationOptimizer
 from legacy_opt.wrappers.gradient_clipping import (

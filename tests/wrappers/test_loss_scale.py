@@ -151,6 +151,17 @@ def test_the_scale_follows_the_rules(arguments, use_resource):
             assert tuple(session.run(state)) == expected
 
 
+def test_a_finite_step_does_not_shrink_the_scale_after_a_lower_limit():
+    with tf.Graph().as_default(), v1.Session() as session:
+        manager = legacy_opt.ExponentialUpdateLossScaleManager(8.0, 9, 2, decr_ratio=0.5)
+        updates = [manager.update_loss_scale(tf.constant(each)) for each in (True, False)]
+        session.run(v1.global_variables_initializer())
+        manager._num_bad_steps.load(5, session)  # from a checkpoint of a higher limit
+        for update, expected in zip(updates, (8.0, 4.0)):
+            session.run(update)
+            assert session.run(manager.get_loss_scale()) == expected
+
+
 WRONG = {
     "loss_scale must be at least 1, got 0.5": lambda: legacy_opt.FixedLossScaleManager(0.5),
     "incr_every_n_steps must be": lambda: legacy_opt.ExponentialUpdateLossScaleManager(8.0, 0),
@@ -174,7 +185,7 @@ def test_wrong_arguments(message):
 def test_keras_scales_the_loss_itself():
     optimizer = LossScaleOptimizer(adam(), legacy_opt.FixedLossScaleManager(8.0))
     with pytest.raises(
-        ValueError, match="pass the optimizer in it to to_keras.*LossScaleOptimizer"
+        ValueError, match="Keras' own LossScaleOptimizer.*pass the optimizer in it to to_keras"
     ):
         to_keras(optimizer)
 

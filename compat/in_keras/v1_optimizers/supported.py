@@ -34,10 +34,8 @@ def check_class(optimizer: Any):
     for nested in nested_optimizers(optimizer):
         cls = type(nested.optimizer)
         if cls is LossScaleOptimizer:
-            raise ValueError(
-                "Keras does not let a v1 optimizer scale the loss: pass the optimizer in it to "
-                "to_keras, and the result to Keras' own LossScaleOptimizer."
-            )
+            way_out = "pass the optimizer in it to to_keras, and the result to Keras' class"
+            raise ValueError(f"Only Keras' own LossScaleOptimizer can scale the loss: {way_out}.")
         wrapped = () if nested.is_leaf else nested.optimizer.wrapped
         for attribute, item in attributes(nested.optimizer):
             if isinstance(item, BASE) and not any(item is each for each in wrapped):

@@ -96,7 +96,7 @@ class ExternalOptimizerInterface:
 
     def minimize(
         self,
-        session: Any = None,
+        session: Optional[Any] = None,
         feed_dict: Optional[Dict[Any, Any]] = None,
         fetches: Optional[Sequence[Any]] = None,
         step_callback: Optional[Callable[..., Any]] = None,

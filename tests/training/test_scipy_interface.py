@@ -86,12 +86,13 @@ def test_constraints(use_resource, session):
         problem.loss,
         [problem.table],
         equalities=[problem.sum - 12.0],
-        inequalities=[problem.first + 3.0],
+        inequalities=[problem.first + 30.0],
         method="SLSQP",
+        tol=1e-12,
     )
     session.run(v1.global_variables_initializer())
     optimizer.minimize(session, problem.fed)
-    # Without the inequality, each element grows by 1, because the sum of [[-4, -2], …] is 6.
+    # The inequality has no effect. Each element grows by 1, because the sum of [[-4, -2], …] is 6.
     np.testing.assert_allclose(session.run(problem.table), 2 * TARGET + 1, atol=1e-6)
     session.run(problem.table.assign(np.zeros([3, 2])))
     optimizer = ScipyOptimizerInterface(
@@ -186,5 +187,5 @@ def test_without_scipy(session, monkeypatch):
 
 
 def test_importing_the_package_does_not_import_scipy():
-    assert legacy_opt.ScipyOptimizerInterface.__module__ == "legacy_opt.training.external_optimizer"
-    assert "optimize" not in vars(sys.modules["legacy_opt.training.external_optimizer"])
+    assert legacy_opt.ScipyOptimizerInterface.__module__ == "legacy_opt.training.scipy_interface"
+    assert "optimize" not in vars(sys.modules["legacy_opt.training.scipy_interface"])
