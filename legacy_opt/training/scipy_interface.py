@@ -157,13 +157,10 @@ class ScipyOptimizerInterface(ExternalOptimizerInterface):
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.Graph().as_default():
             w = tf.compat.v1.get_variable("w", initializer=[7.0, 7.0])
             loss = tf.reduce_sum(tf.square(w))
             optimizer = legacy_opt.ScipyOptimizerInterface(loss, method="BFGS")
-            session.run(tf.compat.v1.global_variables_initializer())
-            optimizer.minimize(session)
-            print(abs(session.run(w)).round(3))  # [0. 0.]
     """
 
     _set_here = "jac", "callback", "constraints", "bounds"
