@@ -159,7 +159,7 @@ def test_metadata(wheel):
     needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
     assert needed == ["numpy"]
     extras = set(fields.get_all("Provides-Extra"))
-    assert extras == {"cli", "slim", "torch", "jax", "examples", "test"}
+    assert extras == {"cli", "scipy", "slim", "torch", "jax", "examples", "test"}
     assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 
