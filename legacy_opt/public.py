@@ -12,7 +12,7 @@ except ModuleNotFoundError as _error:
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
-from legacy_opt.core.update import Addition, Fading, Update
+from legacy_opt.core.update import Addition, Fading, NewValue, Update
 from legacy_opt.core.user_warnings import (
     DifferenceFromOriginalWarning,
     GlobalStepWarning,
@@ -80,6 +80,7 @@ __all__ = [
     "MovingAverageOptimizer",
     "MultiOptimizer",
     "MultitaskOptimizerWrapper",
+    "NewValue",
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
     "OptimizerWrapper",

@@ -14,7 +14,7 @@ from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Tensor, Variable
-from legacy_opt.core.update import Addition, Fading, Update
+from legacy_opt.core.update import Addition, Fading, NewValue, Update
 from legacy_opt.core.variable_access import after
 
 
@@ -44,7 +44,13 @@ def apply_rule(
             slot = getattr(update.slots, name)
             decayed[name] = layouts[name].read(slot, access.whole, update.grad) * each.factor
     # All reads must finish before the first write.
-    reads = [change, value, update.grad, *map(_value, slot_changes.values()), *decayed.values()]
+    reads = [
+        _value(change),
+        value,
+        update.grad,
+        *map(_value, slot_changes.values()),
+        *decayed.values(),
+    ]
     with after(*reads):
         writes = []
         for name, each in slot_changes.items():
@@ -57,12 +63,13 @@ def apply_rule(
                     writes.append(layout.assign(slot, access, each.value))
             else:
                 writes.append(layout.assign(slot, access, _value(each)))
-        writes.append(access.subtract(update.variable, change))
+        write = access.assign if isinstance(change, NewValue) else access.subtract
+        writes.append(write(update.variable, _value(change)))
     return tf.group(*writes)
 
 
 def _value(change: Any) -> Tensor:
-    return change.value if isinstance(change, (Addition, Fading)) else change
+    return change.value if isinstance(change, (Addition, Fading, NewValue)) else change
 
 
 def checked_results(
@@ -71,23 +78,22 @@ def checked_results(
     old_slots: Mapping[str, Tensor],
     variable: Variable,
     optimizer_name: str,
-) -> Tuple[Tensor, Dict[str, Any]]:
+) -> Tuple[Any, Dict[str, Any]]:
     """Checks the result of a rule that got `value` and `old_slots`; see `apply_rule` for errors.
 
     Returns:
-      The change of the variable and a dict of slot changes, with all values converted to tensors.
+      The change or `NewValue` of the variable and a dict of slot changes, with tensors as values.
     """
     rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (change, {{slot: new value}}), got {result!r}.")
     change, slot_changes = result
     of_variable = f"of {variable.name!r}"
-    change = _as_tensor(f"{rule} returned the change {of_variable}", change, value.dtype)
-    if not change.shape.is_compatible_with(value.shape):
-        raise ValueError(
-            f"{rule} returned a change of shape {change.shape} for {variable.name!r}, expected "
-            f"{value.shape}."
-        )
+    is_new_value = isinstance(change, NewValue)
+    problem = f"{rule} returned the {'new value' if is_new_value else 'change'} {of_variable}"
+    tensor = _as_tensor(problem, change.value if is_new_value else change, value.dtype)
+    if not tensor.shape.is_compatible_with(value.shape):
+        raise ValueError(f"{problem} in shape {tensor.shape}, expected {value.shape}.")
     _refuse_unknown(f"{rule} returned slots that are not declared", slot_changes, old_slots)
     checked_changes = {}
     for name, each in slot_changes.items():
@@ -98,7 +104,7 @@ def checked_results(
         sizes = {shape.num_elements(), old.shape.num_elements()}
         if None not in sizes and len(sizes) > 1:
             raise ValueError(f"{problem} in shape {shape}, expected {old.shape}.")
-    return change, checked_changes
+    return NewValue(tensor) if is_new_value else tensor, checked_changes
 
 
 def checked_non_slots(

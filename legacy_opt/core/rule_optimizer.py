@@ -172,8 +172,8 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
         Returns:
           A pair of the change and a dict. The change, a tensor of the shape and dtype of `value`,
-          is subtracted from the variable. The dict maps slot names to new values, or to an
-          `Addition` or `Fading` (see `legacy_opt.core.update`). Other slots do not change.
+          is subtracted from the variable, unless it is a `NewValue`. The dict maps slot names to
+          new values, or to an `Addition` or `Fading`. Other slots do not change.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "

@@ -1,4 +1,4 @@
-"""Classes for one update of a variable (`Update`) and for changes of a slot (`Addition`, `Fading`).
+"""Classes for one update of a variable (`Update`) and for the results of rules.
 
 A rule, the method `rule` of a `RuleOptimizer`, computes a variable's change and new slot values.
 """
@@ -59,9 +59,28 @@ class Fading(NamedTuple):
     factor: Tensor
 
 
+class NewValue(NamedTuple):
+    """A variable's new value, returned by a rule in place of the change.
+
+    Without `NewValue`, the rule would return a difference, whose subtraction rounds once more.
+
+    Example::
+
+        class ShrinkingOptimizer(legacy_opt.RuleOptimizer):
+            def rule(self, grad, value, slots, hyper):
+                return legacy_opt.NewValue(0.5 * value - 0.1 * grad), {}
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = ShrinkingOptimizer(use_locking=False, name="Shrinking")
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
+    """
+
+    value: Tensor
+
+
 SlotChange = Union[Tensor, Addition, Fading]
 # A Mapping, because type checkers do not accept a Dict[str, Tensor] as a Dict[str, SlotChange].
-RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
+RuleResult = Tuple[Union[Tensor, NewValue], Mapping[str, SlotChange]]
 
 
 class Update(NamedTuple):

@@ -12,7 +12,7 @@ from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.rule_application import checked_non_slots, checked_results
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
-from legacy_opt.core.update import Addition, Fading
+from legacy_opt.core.update import Addition, Fading, NewValue
 from legacy_opt.programs.attributes import without_eager_tensors
 from legacy_opt.programs.formulas import Formulas, Tensors
 from legacy_opt.programs.program import ADD, ASSIGN, FADE, UnsupportedError
@@ -112,6 +112,8 @@ class RuleFormulas(Formulas):
                 for slot, each in changes.items()
                 if each is not slots[slot]  # otherwise, the rule returned the slot unchanged
             }
+            if isinstance(change, NewValue):
+                return Results(None, slot_changes, change.value)
             return Results(change, slot_changes)
 
         return update

@@ -15,6 +15,7 @@ from legacy_opt import (
     DecoupledWeightDecayExtension,
     Fading,
     LazyAdamOptimizer,
+    NewValue,
     OptimizerWrapper,
     RuleOptimizer,
     Slot,
@@ -150,6 +151,10 @@ def returning(update, **changes):
             "change of 'w.*' in dtype float64, expected float32: cast it by tf.cast",
         ),
         (returning(lambda grad: "x"), "change of 'w.*' as 'x', expected a tensor of"),
+        (
+            returning(lambda grad: NewValue(tf.cast(grad, tf.float64))),
+            "new value of 'w.*' in dtype float64, expected float32: cast it by tf.cast",
+        ),
         (
             returning(tf.identity, momentum=lambda wide: wide),
             "slot 'momentum' of 'w.*' in dtype float64, expected float32",

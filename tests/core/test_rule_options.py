@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import Fading, GlobalStepWarning, RowSlot, RuleOptimizer, Slot
+from legacy_opt import Fading, GlobalStepWarning, NewValue, RowSlot, RuleOptimizer, Slot
 from tests.support import problems, running
 from tests.support.cases import CASES
 from tests.support.running import REF_AND_RESOURCE
@@ -54,6 +54,40 @@ def test_rows_without_a_gradient_decay(way, kind):
             np.testing.assert_allclose(after[name], value, 1e-6, 1e-6, err_msg=name)
         np.testing.assert_allclose(trace.slots[name, "m"], m, 1e-6, 1e-6, err_msg=name)
         np.testing.assert_array_equal(trace.slots[name, "norm"], norm, err_msg=name)
+
+
+class Tenths(RuleOptimizer):
+    """Sets the variable to a number that a subtraction from the old value could not reach."""
+
+    def rule(self, grad, value, slots, hyper):
+        return NewValue(grad * 0.1), {}
+
+
+@pytest.mark.parametrize("native", ["off", "require"])
+@pytest.mark.parametrize("way", running.WAYS)
+@pytest.mark.parametrize("kind", ["dense", "duplicates"])
+def test_a_rule_that_returns_the_new_value_sets_its_bits(kind, way, native):
+    def make(step):
+        optimizer = Tenths(False, "Tenths")
+        optimizer.native = native
+        return optimizer
+
+    problem = problems.make(kind, steps=2)
+    trace, rounded_again = running.WAYS[way](problem, make), 0
+    for name, value in problem.values.items():
+        for gradients, after in zip(problem.gradients, trace.steps):
+            touched, grad = Ellipsis, gradients[name]
+            if kind == "duplicates":
+                touched, summed = np.unique(grad.ids), np.zeros_like(value)
+                np.add.at(summed, grad.ids, grad.values)
+                grad = summed[touched]
+            new_value = value.copy()
+            new_value[touched] = grad * np.float32(0.1)
+            np.testing.assert_array_equal(after[name], new_value, err_msg=name)
+            by_subtraction = value - (value - new_value)
+            rounded_again += np.sum(by_subtraction != new_value)
+            value = new_value
+    assert rounded_again > 0  # so the test would find a subtraction
 
 
 class NamedSlots(RuleOptimizer):
