@@ -42,6 +42,8 @@ def named_rate(text):
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
         raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=; names: {known}")
+    if CATALOGUE[name].learning_rate is None:
+        raise argparse.ArgumentTypeError(f"{name} has no learning rate")
     try:
         return name, positive_float(rate)
     except ValueError:

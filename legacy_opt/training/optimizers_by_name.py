@@ -75,7 +75,8 @@ def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         maker = optimizer if is_class else OPTIMIZER_CLS_NAMES[optimizer]
         rate = inspect.signature(maker).parameters.get("learning_rate")
-        if rate is not None and rate.default is None:  # e.g. Adafactor computes its own rate
+        # COCOB has no learning rate, Adafactor computes its own.
+        if rate is None or rate.default is None:
             return
         raise ValueError(
             f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
@@ -119,8 +120,8 @@ def _make(
         inspect.signature(maker).bind(**arguments)
     except TypeError as error:
         raise TypeError(
-            f"optimizer {name} requires more than a learning rate ({error}). Pass a function: "
-            "optimizer=lambda learning_rate: …"
+            f"optimizer {name} requires other arguments than a learning rate ({error}). Pass "
+            "learning_rate=None if it has none, or a function: optimizer=lambda learning_rate: …"
         ) from None
     return v1_optimizer(f"optimizer {name}", maker(**arguments))
 

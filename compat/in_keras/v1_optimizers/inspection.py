@@ -11,7 +11,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, Mapping, Optional,
 import tensorflow as tf
 
 from legacy_opt import RuleOptimizer
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.types import DType, KerasOptimizer, V1Optimizer
 
 from .copying import copied
@@ -29,7 +29,7 @@ def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tup
     """Returns a tuple of the names of the attributes that contain the learning rate.
 
     The tuple is empty if the user's `lr_attr` is False, or if the learning rate of a
-    `RuleOptimizer` is None.
+    `RuleOptimizer` is None, or if one of this package has no learning rate.
 
     Raises:
       ValueError: the optimizer has no attribute `lr_attr`; or the search finds no attribute, or
@@ -44,8 +44,10 @@ def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tup
             raise ValueError(f"lr_attr={lr_attr!r}: {name} has no such attribute.")
         return (lr_attr,)
     names = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
-    if not names and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
-        return ()  # the learning rate is None: Adafactor, for example, has a built-in schedule
+    # Adafactor's rate may be None, and COCOB has none. A user's rule may have another name for it.
+    may_have_none = "_learning_rate" in state or not contract.is_of_user(type(optimizer))
+    if not names and isinstance(optimizer, RuleOptimizer) and may_have_none:
+        return ()
     if not names:
         raise ValueError(
             f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "

@@ -165,7 +165,7 @@ def _study_only_leaf(
     elif learning_rate is not None:
         reason = "with lr_attr=False"
         if options.lr_attr is not False:
-            reason = "for an optimizer made with learning_rate=None, which has its own schedule,"
+            reason = "for an optimizer without a learning rate, or made with learning_rate=None,"
         raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
     return leaf_inputs._replace(by_keras=bool(rates)), numbers, learning_rate
 
