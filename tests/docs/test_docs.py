@@ -87,7 +87,11 @@ def test_messages_name_pages_that_exist():
 
 def test_the_pages_optimizers_are_those_that_are_tested():
     page = (ROOT / "docs" / "write_an_optimizer.md").read_text(encoding="utf-8")
-    for optimizer in rules.MyDiffGradOptimizer, rules.AccumulatedSGDOptimizer:
+    for optimizer in (
+        rules.MyLionOptimizer,
+        rules.MyDiffGradOptimizer,
+        rules.AccumulatedSGDOptimizer,
+    ):
         assert "\n\n\n" + inspect.getsource(optimizer) + "```\n" in page, optimizer
 
 

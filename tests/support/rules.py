@@ -79,6 +79,20 @@ class AdamRule(RuleOptimizer):
         }
 
 
+class MyLionOptimizer(RuleOptimizer):
+    """Subtracts the sign of a mean of gradient and momentum (Chen et al. 2023)."""
+
+    slots = {"momentum": Slot()}
+
+    def __init__(self, learning_rate=0.001, beta_1=0.9, beta_2=0.99, name="MyLion"):
+        super().__init__(False, name, learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2)
+
+    def rule(self, grad, value, slots, hyper):
+        mean = hyper.beta_1 * slots.momentum + (1 - hyper.beta_1) * grad
+        momentum = hyper.beta_2 * slots.momentum + (1 - hyper.beta_2) * grad
+        return hyper.learning_rate * tf.sign(mean), {"momentum": momentum}
+
+
 class MyDiffGradOptimizer(RuleOptimizer):
     """Adam with smaller updates where the gradient changes little (Dubey et al. 2019)."""
 
