@@ -132,6 +132,14 @@ _MOMENTUM = [
         _FLAT,
     ),
     Entry("LARS", _plain(legacy_opt.LARSOptimizer), "stock Momentum", _WITH_W4, _FLAT),
+    Entry("Lion", _plain(legacy_opt.LionOptimizer), "stock Momentum", _WITH_W4, _FLAT),
+    Entry(
+        "ConditionalGradient",
+        _plain(legacy_opt.ConditionalGradientOptimizer),
+        "stock Momentum",
+        _WITH_W4,
+        _FLAT,
+    ),
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
@@ -156,6 +164,7 @@ _ROW_WISE = [
         dict(_INFORMATION, W1=4.0),
         _FLAT,
     ),
+    Entry("COCOB", lambda step: legacy_opt.COCOBOptimizer(), "stock Adam", _INFORMATION, _FLAT),
     # Shampoo has no preconditioner along dimensions larger than 768, such as the rows of W3.
     Entry("Shampoo", _stepped(legacy_opt.ShampooOptimizer), "stock Adam", _INFORMATION, _FLAT),
 ]
@@ -212,10 +221,12 @@ _NATIVE_BESIDE_ADAM = {
     "AdamW": {"W1": 0.65, "W2": 0.60},
     "AdamWeightDecay": {"W1": 0.65, "W2": 0.60},
     "AddSign": {"W1": 0.55, "W2": 0.60},
+    "COCOB": {"W1": None, "W2": None},
     "DiffGrad": {"W1": 0.95, "W2": 0.55},
     "LAMB": {"W1": 1.30, "W2": 0.80},
     "LARS": {"W1": 0.85, "W2": 0.80},
     "LazyAdam": {"W1": None, "W2": 0.60},
+    "Lion": {"W1": None, "W2": None},
     "Nadam": {"W1": None, "W2": None},
     "PowerSign": {"W1": 0.55, "W2": 0.60},
 }

@@ -6,7 +6,7 @@ all of them. The learning rates are the best of sweeps on January to June, by
 where it is another. For a new optimizer, compare a few rates with `--learning-rate`.
 """
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -23,12 +23,12 @@ class Choice(NamedTuple):
 
     Attributes:
       make: a function from `Settings` and the global step to the optimizer.
-      learning_rate: the default.
+      learning_rate: the default; None if the optimizer has no learning rate.
       stock: whether the optimizer is one of TensorFlow's own, which are shown for comparison.
     """
 
     make: Callable[[Any, Any], Any]
-    learning_rate: float
+    learning_rate: Optional[float]
     stock: bool = False
 
 
@@ -62,6 +62,11 @@ def stepped(optimizer, **arguments):
 def decaying(optimizer, **arguments):
     """Returns a `Choice.make` for an optimizer with decoupled weight decay."""
     return plain(optimizer, weight_decay=DECAY_PER_STEP, **arguments)
+
+
+def cocob(settings, step):
+    """Returns COCOB, which has no learning rate."""
+    return legacy_opt.COCOBOptimizer()
 
 
 def adafactor(settings, step):
@@ -102,10 +107,16 @@ CATALOGUE = {
     "AdamWeightDecay": Choice(plain(legacy_opt.AdamWeightDecayOptimizer, **BERT), 0.0015),
     "LAMB": Choice(plain(legacy_opt.LAMBOptimizer, **BERT), 0.00501),
     "Adafactor": Choice(adafactor, 0.0599),
+    # Without a learning rate, and inside a ball
+    "COCOB": Choice(cocob, None),
+    "ConditionalGradient": Choice(
+        plain(legacy_opt.ConditionalGradientOptimizer, lambda_=100.0), 0.999
+    ),
     # Momentum and signs
     "SGD": Choice(plain(tf.train.GradientDescentOptimizer), 0.267, stock=True),
     "MomentumW": Choice(decaying(legacy_opt.MomentumWOptimizer, momentum=0.9), 0.00397),
     "LARS": Choice(plain(legacy_opt.LARSOptimizer), 0.015),
     "AddSign": Choice(plain(legacy_opt.AddSignOptimizer), 0.1),
     "PowerSign": Choice(plain(legacy_opt.PowerSignOptimizer), 0.1),
+    "Lion": Choice(plain(legacy_opt.LionOptimizer), 0.0003),
 }

@@ -11,10 +11,13 @@ from legacy_opt.optimizers.adam_w import AdamWOptimizer, MomentumWOptimizer
 from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer
 from legacy_opt.optimizers.adamax import AdaMaxOptimizer
 from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
+from legacy_opt.optimizers.cocob import COCOBOptimizer
+from legacy_opt.optimizers.conditional_gradient import ConditionalGradientOptimizer
 from legacy_opt.optimizers.diffgrad import DiffGradOptimizer
 from legacy_opt.optimizers.lamb import LAMBOptimizer
 from legacy_opt.optimizers.lars import LARSOptimizer
 from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
+from legacy_opt.optimizers.lion import LionOptimizer
 from legacy_opt.optimizers.nadam import NadamOptimizer
 from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
 from legacy_opt.optimizers.shampoo import ShampooOptimizer
@@ -29,11 +32,14 @@ __all__ = [
     "AdamWOptimizer",
     "AdamWeightDecayOptimizer",
     "AddSignOptimizer",
+    "COCOBOptimizer",
+    "ConditionalGradientOptimizer",
     "DiffGradOptimizer",
     "LAMBOptimizer",
     "LARSOptimizer",
     "LazyAdamGSOptimizer",
     "LazyAdamOptimizer",
+    "LionOptimizer",
     "MomentumWOptimizer",
     "NadamOptimizer",
     "PowerSignOptimizer",

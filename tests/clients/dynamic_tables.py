@@ -44,6 +44,8 @@ BY_ROWS = {  # optimizers that compute each row of a table from this row of the 
     "PowerSignOptimizer": lambda: legacy_opt.PowerSignOptimizer(0.1),
     "RegAdagradOptimizer": lambda: legacy_opt.RegAdagradOptimizer(0.1),
     "DiffGradOptimizer": lambda: legacy_opt.DiffGradOptimizer(0.1),
+    "LionOptimizer": lambda: legacy_opt.LionOptimizer(0.1),
+    "COCOBOptimizer": lambda: legacy_opt.COCOBOptimizer(),
     "MomentumWOptimizer": lambda: legacy_opt.MomentumWOptimizer(0.01, 0.1, 0.9),
 }
 OF_ALL_ROWS = {  # optimizers that change rows that are not in the gradient, or compute norms
@@ -52,6 +54,7 @@ OF_ALL_ROWS = {  # optimizers that change rows that are not in the gradient, or 
     "NadamOptimizer": lambda: legacy_opt.NadamOptimizer(0.1),
     "LARSOptimizer": lambda: legacy_opt.LARSOptimizer(0.1),
     "LAMBOptimizer": lambda: legacy_opt.LAMBOptimizer(0.1, 0.01),
+    "ConditionalGradientOptimizer": lambda: legacy_opt.ConditionalGradientOptimizer(0.9, 3.0),
     "AdamWeightDecayOptimizer": lambda: legacy_opt.AdamWeightDecayOptimizer(0.1, 0.01),
     "AdafactorOptimizer(factored=False)": lambda: legacy_opt.AdafactorOptimizer(factored=False),
 }

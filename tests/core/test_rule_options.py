@@ -63,17 +63,11 @@ class Tenths(RuleOptimizer):
         return NewValue(grad * 0.1), {}
 
 
-@pytest.mark.parametrize("native", ["off", "require"])
 @pytest.mark.parametrize("way", running.WAYS)
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
-def test_a_rule_that_returns_the_new_value_sets_its_bits(kind, way, native):
-    def make(step):
-        optimizer = Tenths(False, "Tenths")
-        optimizer.native = native
-        return optimizer
-
+def test_a_rule_that_returns_the_new_value_sets_its_bits(kind, way):
     problem = problems.make(kind, steps=2)
-    trace, rounded_again = running.WAYS[way](problem, make), 0
+    trace, rounded_again = running.WAYS[way](problem, lambda step: Tenths(False, "Tenths")), 0
     for name, value in problem.values.items():
         for gradients, after in zip(problem.gradients, trace.steps):
             touched, grad = Ellipsis, gradients[name]

@@ -44,7 +44,7 @@ USUAL = {
     "weight_decay_rate": (0.0, 0.5),
     "eeta": (1e-3, 1.0),
     "base": (1.1, 4.0),
-    "alpha": (0.5, 2.0),
+    "alpha": (1.0, 2.0),
     "max_matrix_size": (1, 8),
     "svd_interval": (1, 4),
     "precond_update_interval": (1, 4),
@@ -253,6 +253,8 @@ def draws(draw):
     way = draw(st.sampled_from(WAYS))
     dtype = draw(st.sampled_from(DTYPES))
     wrapper = draw(st.sampled_from(("",) * 8 + tuple(WRAPPERS)))
+    if dtype not in CASES[name].dtypes:
+        dtype = "float32"
     if dtype not in WRAPPERS[wrapper].dtypes:
         wrapper = ""
     sparse = draw(st.booleans())

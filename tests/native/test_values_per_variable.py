@@ -29,7 +29,7 @@ def _names():
 
 
 NAMES = _names()
-WITHOUT_KERNELS = ("Shampoo",)
+WITHOUT_KERNELS = ("Shampoo", "ConditionalGradient")  # of sparse gradients, too
 
 
 def multiplied(optimizer, hyper, factor):

@@ -14,7 +14,7 @@ import pytest
 from legacy_opt import RuleOptimizer
 from tests.support import problems, running
 from tests.support.cases import CASES, public_optimizers, public_optimizers_with_cases
-from tests.support.oracle_runs import assert_close, run_oracles
+from tests.support.oracle_runs import assert_close, refuses, run_oracles
 
 KINDS = ("dense", "sparse", "duplicates")
 DTYPES = ("float16", "float32", "float64")
@@ -47,7 +47,9 @@ def in_sessions(name, dtype, full):
       A list of pairs (problem, trace). A trace has the variables after each step, and the slots.
     """
     found = [
-        (each, running.session_ref(each, CASES[name].make)) for each in problems_of(dtype, full)
+        (each, running.session_ref(each, CASES[name].make))
+        for each in problems_of(dtype, full)
+        if not refuses(name, each, FIRST, CASES[name].make)
     ]
     for problem, trace in found:
         assert_follows(name, problem, trace)
@@ -58,6 +60,9 @@ def in_sessions(name, dtype, full):
 @pytest.mark.in_turn(name=CASES, dtype=DTYPES, way=OTHERS)
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way, full):
     case = CASES[name]
+    assert in_sessions(name, dtype, full) or refuses(
+        name, problems_of(dtype, full)[0], way, case.make
+    )
     for problem, expected in in_sessions(name, dtype, full):
         trace = running.WAYS[way](problem, case.make)
         # For a `regrouped` case, graph rewriting changes the last bits of sparse updates. So eager

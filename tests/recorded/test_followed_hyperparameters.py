@@ -30,6 +30,8 @@ def others(record):
     found = {name: values[i % 5] for i, name in enumerate(sorted(record.hyperparameters))}
     if "learning_rate_power" in found:
         found["learning_rate_power"] = -0.625
+    if record.optimizer == "COCOBOptimizer":
+        found["alpha"] = 1.5  # at least 1
     return found
 
 

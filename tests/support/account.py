@@ -17,6 +17,7 @@ KNOWN_SKIPS = (
     r"this version has no wheel for ARM64",
     r"one lane has JAX",
     r"this TensorFlow's Ftrl has no beta",
+    r"this Keras has no Lion",
     r"Keras 2 is not installed",  # no tf-keras may exist for a new TensorFlow yet
 )
 if not installed.has_keras_2():

@@ -11,8 +11,11 @@ from tests.support.optimizer_cases import (
     adagrad_decay,
     adam,
     bert,
+    cocob,
+    conditional_gradient,
     diffgrad,
     lars,
+    lion,
     shampoo,
     signs,
     weight_decay,
@@ -48,6 +51,9 @@ CASES: Any = {
     **adafactor.CASES,
     **shampoo.CASES,
     **diffgrad.CASES,
+    **lion.CASES,
+    **cocob.CASES,
+    **conditional_gradient.CASES,
 }
 
 

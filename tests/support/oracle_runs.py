@@ -1,8 +1,20 @@
 """Runs NumPy references (oracles) and compares optimizers with them."""
 
 import numpy as np
+import pytest
 
+from tests.support import running
 from tests.support.cases import CASES
+
+
+def refuses(name, problem, way, make):
+    """Returns whether a case cannot train the problem's dtype; checks the error if so."""
+    if problem.dtype in CASES[name].dtypes:
+        return False
+    # In a tf.function, AutoGraph raises an error of its own with the same message.
+    with pytest.raises(Exception, match=f"cannot train variable .* of dtype {problem.dtype}"):
+        running.WAYS[way](problem, make)
+    return True
 
 
 def run_oracles(name, problem):

@@ -126,7 +126,7 @@ PAGES: Any = {
         ),
     ),
     "layerwise.md": Page(
-        ("LARSOptimizer(0.1)", "LAMBOptimizer(0.01)"),
+        ("LARSOptimizer(0.1)", "LAMBOptimizer(0.01)", "ConditionalGradientOptimizer(0.9)"),
         (
             Replacement("LAMBOptimizer(0.05)", None, "Lamb(0.05, epsilon=1e-6)"),
             Replacement(
@@ -136,7 +136,17 @@ PAGES: Any = {
             ),
         ),
     ),
-    "signs.md": Page(("AddSignOptimizer()", "PowerSignOptimizer()"), ()),
+    "signs.md": Page(
+        ("AddSignOptimizer()", "PowerSignOptimizer()", "LionOptimizer()"),
+        (
+            Replacement("LionOptimizer(0.05)", "Lion(0.05)", "Lion(0.05)"),
+            Replacement(
+                "LionOptimizer(0.05, weight_decay=0.1)",
+                "Lion(0.05, weight_decay=0.1)",
+                "Lion(0.05, weight_decay=0.1)",
+            ),
+        ),
+    ),
     "adagrad_decay.md": Page(
         ("AdagradDecayOptimizer(0.1, step)", "AdagradDecayOptimizerV2(0.1, step)"), ()
     ),
@@ -149,6 +159,7 @@ PAGES: Any = {
             "ShampooOptimizer(step)",
             "ShampooOptimizer(step, svd_interval=20)",
             "ShampooOptimizer(step, max_matrix_size=5)",
+            "COCOBOptimizer()",
         ),
         (
             Replacement("AdafactorOptimizer()", "Adafactor(0.01)", "Adafactor(0.01)"),
@@ -226,7 +237,7 @@ def slots(page):
             for slot, (name, shape, _) in kept
         ]
         shared = ", ".join(f"`{name}`" for name in found.shared) or "–"
-        rows.append([f"`{expression}`", "<br>".join(cells), shared])
+        rows.append([f"`{expression}`", "<br>".join(cells) or "–", shared])
     head = [f"for a variable `w` {list(SHAPE)!r}", "its slots", "shared by all"]
     return table(head, rows)
 

@@ -88,20 +88,27 @@ def test_every_name_creates_its_optimizer(name):
     if not name_of_class.endswith("V2"):
         name_of_class += "Optimizer"
     cls = getattr(legacy_opt, name_of_class, None) or getattr(v1.train, name_of_class)
+    rate = {"COCOB": None, "ConditionalGradient": 0.5}.get(name, 1.0)
     made = Stepping()
     with made.graph.as_default():
-        by_name = optimized(made, optimizer=name, steps=2)
+        by_name = optimized(made, optimizer=name, steps=2, learning_rate=rate)
     made = Stepping()
     with made.graph.as_default():
         arguments = {"momentum": 0.9} if name == "Momentum" else {}
         if name in ("AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "Shampoo"):
             arguments["global_step"] = made.step
         make = lambda rate: cls(learning_rate=rate, **arguments)  # noqa: E731
-        directly = optimized(made, optimizer=make, steps=2)
+        make = cls if rate is None else make
+        directly = optimized(made, optimizer=make, steps=2, learning_rate=rate)
     assert not np.array_equal(by_name["w"], [0, 0])
     assert list(by_name) == list(directly)
     for key, value in directly.items():
         assert np.array_equal(by_name[key], value), key
+
+
+def test_an_optimizer_without_a_learning_rate_refuses_one(stepping):
+    with pytest.raises(TypeError, match="'COCOB' requires other.*Pass learning_rate=None"):
+        optimized(stepping, optimizer="COCOB", learning_rate=0.1)
 
 
 def test_every_optimizer_has_a_name_or_needs_a_weight_decay():

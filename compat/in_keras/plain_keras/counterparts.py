@@ -188,8 +188,12 @@ WITHOUT_COUNTERPART: Any = {
     "one step count for all variables",
     "AdamWeightDecayOptimizer": "it has no bias correction, but Keras' AdamW has one: their first "
     "updates differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
+    "COCOBOptimizer": "every Keras optimizer has a learning rate",
+    "ConditionalGradientOptimizer": "no Keras optimizer keeps weights in a ball",
     "DiffGradOptimizer": "no Keras optimizer makes smaller updates where the gradient changes "
     "little",
+    "LionOptimizer": "Keras' Lion also moves rows that are not in a batch, and is no OptimizerV2. "
+    "With dense gradients, a new Lion with the same arguments is the same up to rounding",
     "LARSOptimizer": "no Keras optimizer scales Momentum's learning rate by the norms of a "
     "variable and its gradient",
     "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the update whose norm it "

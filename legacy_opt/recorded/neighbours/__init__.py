@@ -98,6 +98,7 @@ adamw | AdamW | weight_decay | learning_rate b1=beta1 b2=beta2 eps=_epsilon weig
     m=mu v=nu
 adagrad | Adagrad || learning_rate eps=0.0 | accumulator=sum_of_squares
 adadelta | Adadelta || learning_rate rho eps=epsilon | accum=e_g accum_update=e_x
+lion | Lion || learning_rate b1=beta_1 b2=beta_2 weight_decay | momentum=mu
 rmsprop | RMSProp || learning_rate decay eps=epsilon momentum centered=_has_mg |
     rms=nu momentum=trace mg=mu
 """,

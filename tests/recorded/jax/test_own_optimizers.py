@@ -15,6 +15,7 @@ GRADES = {
     "AdagradOptimizer": "exact",
     "AdamOptimizer": "rounding",
     "GradientDescentOptimizer": "exact",
+    "LionOptimizer": "exact",
     "MomentumOptimizer": "exact",
     "RMSPropOptimizer": "rounding",
 }

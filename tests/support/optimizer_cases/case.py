@@ -45,6 +45,7 @@ class Case(NamedTuple):
       regrouped: whether graph rewriting regroups the products in sparse updates. Then the last bits
         in a Session differ from those in eager execution, and with 16-bit dtypes also from those in
         a `tf.function`.
+      dtypes: the dtypes of variables that the class can train. Others raise a TypeError.
     """
 
     optimizer: type
@@ -53,6 +54,7 @@ class Case(NamedTuple):
     ulps: float
     original: Optional[Original] = None
     regrouped: bool = False
+    dtypes: Tuple[str, ...] = ("float16", "float32", "float64")
 
     def make(self, global_step, **overrides):
         """Returns a new optimizer; passes `global_step` if its constructor has this argument."""

@@ -1,0 +1,95 @@
+"""COCOB: training without a learning rate, by betting on the sign of each gradient.
+
+The update of a variable w with the gradient g, for each element::
+
+    lr = max(lr, abs(g))
+    grad_norm_sum += abs(g);  gradients_sum += g;  reward = max(reward - g * tilde_w, 0)
+    bet = -gradients_sum / (lr * max(grad_norm_sum + lr, alpha * lr)) * (reward + lr)
+    w = w - tilde_w + bet;  tilde_w = bet
+
+Source: `COCOB` of TensorFlow Addons, with the same constructor, slots and arithmetic; after Orabona
+and Tommasi, "Training Deep Networks without Learning Rates Through Coin Betting" (2017).
+"""
+
+from __future__ import annotations
+
+import numbers
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Tensor
+from legacy_opt.core.update import NewValue, RuleResult
+
+
+class COCOBOptimizer(RuleOptimizer):
+    """Continuous coin betting: no learning rate (`tfa.optimizers.COCOB`).
+
+    Each element bets a fraction of what it has won on the sign of the next gradient. A sparse
+    gradient updates only its own rows of variable and slots; up to rounding, a dense gradient with
+    zeros in all other rows does the same. (The class in TensorFlow Addons refuses sparse gradients,
+    and computes NaN in float16, where 1e-8 is 0. This class refuses float16 variables.)
+
+    Slots, in this order, named after the optimizer (`w/COCOB`, `w/COCOB_1`, …), with the variable's
+    shape and dtype: `lr`, the largest absolute gradient, from 1e-8 on, and, from zero on, the sums
+    `grad_norm_sum` and `gradients_sum`, the bet `tilde_w`, and `reward`, what has been won.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            train_op = legacy_opt.COCOBOptimizer().apply_gradients([(tf.constant([5.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # bets 1 / alpha of the wealth of 1 against the gradient's sign
+            print(session.run(w))  # [0.99]
+
+    Args:
+      alpha: limits the first bets, to about ``1 / alpha`` of what has been won; at least 1. A
+        number, scalar tensor or variable, or a callable that returns one of these.
+      use_locking: see `LionOptimizer`.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type, or a variable to train is float16.
+      ValueError: `alpha` is NaN or less than 1, or `name` is empty.
+    """
+
+    slots = {
+        "lr": Slot(initial_value=1e-8),
+        "grad_norm_sum": Slot(),
+        "gradients_sum": Slot(),
+        "tilde_w": Slot(),
+        "reward": Slot(),
+    }
+    full_precision = ("alpha",)
+
+    def __init__(
+        self, alpha: Hyperparameter = 100.0, use_locking: bool = False, name: str = "COCOB"
+    ) -> None:
+        super().__init__(use_locking, name, alpha=alpha)
+        if isinstance(self._alpha, numbers.Real) and self._alpha < 1:
+            raise ValueError(f"alpha must be at least 1, got {alpha!r}.")
+
+    def _valid_dtypes(self) -> Any:
+        return set(super()._valid_dtypes()) - {tf.float16}
+
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
+        size = tf.abs(grad)
+        lr = tf.maximum(slots.lr, size)
+        grad_norm_sum = slots.grad_norm_sum + size
+        gradients_sum = slots.gradients_sum + grad
+        reward = tf.maximum(slots.reward - grad * slots.tilde_w, 0)
+        divisor = lr * tf.maximum(grad_norm_sum + lr, hyper.alpha * lr)
+        bet = -gradients_sum / divisor * (reward + lr)
+        return NewValue(value - slots.tilde_w + bet), {
+            "lr": lr,
+            "grad_norm_sum": grad_norm_sum,
+            "gradients_sum": gradients_sum,
+            "tilde_w": bet,
+            "reward": reward,
+        }

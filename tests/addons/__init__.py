@@ -1,0 +1,1 @@
+"""Comparisons with the optimizers of TensorFlow Addons, which only `make addons` installs."""
