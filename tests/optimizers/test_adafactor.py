@@ -219,7 +219,6 @@ def test_in_keras_with_and_without_a_learning_rate():
         ({"beta1": 1.0}, ValueError, "beta1 must be at least 0 and less than 1"),
         ({"decay_rate": 1.0}, ValueError, "decay_rate must be at least 0 and less than 1"),
         ({"decay_rate": lambda one, two: 0.1}, TypeError, "decay_rate"),
-        ({"factored": None}, TypeError, "factored must be True or False"),
         (
             {"multiply_by_parameter_scale": 1e-3},
             TypeError,

@@ -260,19 +260,6 @@ def test_numbers_out_of_range(optimizer, arguments, message):
         optimizer(**arguments)
 
 
-def test_arguments_of_the_wrong_type():
-    with pytest.raises(TypeError, match="global_step must be"):
-        AdamGSOptimizer("0.5")
-    with pytest.raises(TypeError, match="apply_sparse_rmsprop must be True or False, got 'yes'"):
-        AdamAsyncOptimizer(apply_sparse_rmsprop="yes")
-
-
-@pytest.mark.parametrize("optimizer", FAMILY)
-def test_unknown_arguments_are_refused(optimizer):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'lr'"):
-        optimizer(lr=0.1)
-
-
 @pytest.mark.parametrize(
     "optimizer, hook, instead",
     [(each, "_apply_sparse_shared", "sparse_rule") for each in FAMILY]

@@ -116,11 +116,13 @@ def test_counts_of_adagrad_decay_through_every_move(
     assert_same(after, kinds + done + kinds)
 
 
-@pytest.mark.parametrize("parts", [(0, 2), (2, 0), (2, 5)], ids=str)
-def test_columns_share_the_count_of_dense_gradients(parts, tmp_path):
+@pytest.mark.parametrize(
+    "layout, parts", [("V1", (0, 2)), ("V1", (2, 0)), ("V1", (2, 5)), ("V2", (2, 2))], ids=str
+)
+def test_columns_share_the_count_of_dense_gradients(layout, parts, tmp_path):
     """Only V1 saves the counts of columns in one tensor."""
-    before = InSession("V1", parts[0], axis=1).train("ddddddd")
-    after = InSession("V1", parts[1], axis=1).restore(before.save(tmp_path)).train("ddd")
+    before = InSession(layout, parts[0], axis=1).train("ddddddd")
+    after = InSession(layout, parts[1], axis=1).restore(before.save(tmp_path)).train("ddd")
     assert_same(after, "dddddddddd", rows=1)  # V1 counts rows by position in each part
 
 

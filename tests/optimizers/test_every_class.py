@@ -49,7 +49,8 @@ def test_numbers_are_checked_by_the_constructor(name):
         numbers = ["weight_decay"]
     assert numbers
     for key in numbers:
-        wrong = [float("nan"), float("inf"), "0.1", [0.5], True]
+        wrong = [float("nan"), float("inf"), "0.1", [0.5], True, 1j]
+        wrong += [tf.constant([0.1]), tf.constant("0.1")]
         if signature[key].default is not None and key not in MAY_BE_NONE:
             wrong.append(None)
         for value in wrong:
@@ -100,14 +101,18 @@ def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name,
     with tf.Graph().as_default():
         w = v1.get_variable("scope/w", [4, 3], use_resource=use_resource)
         optimizer = make(name, v1.train.get_or_create_global_step())
-        for gradient, error in [
-            (tf.zeros([4, 3], tf.float64), TypeError),
-            (tf.zeros([3, 4]), ValueError),
-            (tf.zeros([12]), ValueError),
-            (tf.IndexedSlices(tf.zeros([2, 4]), [0, 1]), ValueError),
-            (tf.IndexedSlices(tf.zeros([2, 3], tf.float16), [0, 1]), TypeError),
+        for gradient, error, words in [
+            (tf.zeros([4, 3], tf.float64), TypeError, "'scope/w:0'.*float64.*float32"),
+            (tf.zeros([3, 4]), ValueError, r"'scope/w:0'.*\(3, 4\).*\(4, 3\)"),
+            (tf.zeros([12]), ValueError, "'scope/w:0'"),
+            (tf.IndexedSlices(tf.zeros([2, 4]), [0, 1]), ValueError, "sparse.*'scope/w:0'"),
+            (
+                tf.IndexedSlices(tf.zeros([2, 3], tf.float16), [0, 1]),
+                TypeError,
+                "'scope/w:0'.*float16",
+            ),
         ]:
-            with pytest.raises(error, match="scope/w"):
+            with pytest.raises(error, match=words):
                 optimizer.apply_gradients([(gradient, w)])
                 pytest.fail(f"{gradient!r} was accepted")
 
@@ -143,6 +148,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
                 (apart[0], {dense: right * nan}),
                 (apart[0], {dense: 1.0}),
                 (apart[0], {dense: np.ones([4, 1])}),
+                (apart[0], {dense: np.ones([8])}),
             ]:
                 with pytest.raises(tf.errors.InvalidArgumentError):
                     sess.run(train_op, feed)

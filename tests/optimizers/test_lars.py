@@ -145,7 +145,6 @@ def test_each_part_of_a_partitioned_variable_has_a_separate_norm():
         ({"weight_decay": -0.1}, ValueError),
         ({"skip_list": "bias"}, TypeError),
         ({"skip_list": [1]}, TypeError),
-        ({"use_nesterov": 1}, TypeError),
     ],
 )
 def test_wrong_arguments(arguments, error):
