@@ -53,12 +53,6 @@ def reads(monkeypatch):
     return names
 
 
-def flip(path, position):
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(bytes(content))
-
-
 # Empty data, the usual example for CRCs (b"123456789"), and data from RFC 3720, appendix B.4.
 @pytest.mark.parametrize(
     ["data", "expected"],
@@ -115,7 +109,9 @@ def write_example(folder):
 def test_a_flipped_bit_is_the_error_that_reading_raises(tmp_path, position):
     data = write_example(tmp_path)
     assert data.stat().st_size == 9 * 8 + 9 * 4 + 5 * 8
-    flip(data, position)
+    content = bytearray(data.read_bytes())
+    content[position] ^= 1
+    data.write_bytes(bytes(content))
     checkpoint = open_checkpoint(tmp_path / "model")
     damaged = "a" if position < 72 else "b" if position < 108 else "c"
     for name in "abc":

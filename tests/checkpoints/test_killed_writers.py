@@ -150,10 +150,6 @@ def of_h5(folder):
     return found
 
 
-def of_npz(folder):
-    return list(np.load(str(folder / "saved.npz")).values())
-
-
 full, keras3 = pytest.mark.full, pytest.mark.keras3
 WRITERS = {
     "CheckpointWriter": pytest.param(V1, of_checkpoint, marks=full),
@@ -162,7 +158,7 @@ WRITERS = {
     "convert": pytest.param(CONVERT % "", of_checkpoint, marks=full),
     "convert, .h5": pytest.param(CONVERT % ".h5", of_h5, marks=full),
     "save_optimizer_v2": pytest.param(OPTIMIZER_V2, of_checkpoint, marks=keras3),
-    "state file": (STATE, of_npz),
+    "state file": (STATE, lambda folder: list(np.load(str(folder / "saved.npz")).values())),
 }
 
 

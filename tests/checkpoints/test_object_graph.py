@@ -106,14 +106,6 @@ def assert_different(slots):
     assert all(values.count(value) == 1 for value in values)
 
 
-def slots_of_keras_2(model, optimizer):
-    return {
-        (name_of(variable), slot_name): optimizer.get_slot(variable, slot_name)
-        for variable in model.trainable_variables
-        for slot_name in optimizer.get_slot_names()
-    }
-
-
 @pytest.mark.parametrize("way", ["checkpoint", "save_weights"])
 @pytest.mark.parametrize(
     "kind, name",
@@ -131,7 +123,11 @@ def test_optimizer_v2(tmp_path, kind, name, way):
     graph = checkpoint.object_graph
     assert_accounts_for_everything(checkpoint)
     assert_holds(checkpoint, graph.variables, {name_of(each): each for each in model.weights})
-    slots = slots_of_keras_2(model, optimizer)
+    slots = {
+        (name_of(variable), slot_name): optimizer.get_slot(variable, slot_name)
+        for variable in model.trainable_variables
+        for slot_name in optimizer.get_slot_names()
+    }
     assert_holds(checkpoint, graph.optimizer.slots, slots)
     assert checkpoint.read(graph.optimizer.variables["iter"]) == 3
     assert checkpoint.read(graph.optimizer.variables["learning_rate"]) == np.float32(0.01)

@@ -221,19 +221,12 @@ def test_the_momentum_of_keras_sgd_is_refused(tmp_path, screen):
     assert "contains the learning rate" in screen.refused(*words)
 
 
-def newer_optimizer():
-    return (NEW or versions.keras_3().optimizers).Adam(0.01)
-
-
-def has_newer_optimizers():
-    return NEW is not None and not hasattr(NEW.Adam, "get_slot_names") or training.KERAS_3
-
-
 def test_optimizers_with_numbered_variables_are_refused(tmp_path, screen):
-    if not has_newer_optimizers():
+    has_newer = NEW is not None and not hasattr(NEW.Adam, "get_slot_names")
+    if not has_newer and not training.KERAS_3:
         assert issubclass(KERAS.optimizers.Adam, versions.optimizer_v2())
         return
-    optimizer = newer_optimizer()
+    optimizer = (NEW or versions.keras_3().optimizers).Adam(0.01)
     variable = training.keras_variables(
         training.problem(), "keras3" if NEW is None else "optimizer_v2", 1
     )["matrix"]

@@ -98,10 +98,7 @@ def with_gradients_of_a_loop(training):
 
 
 def plain(training):
-    def train(matrix, rows, ids):
-        training.apply(matrix, rows, ids)
-
-    return train
+    return training.apply
 
 
 CONSTRUCTS = [

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
-from legacy_opt.compat import (
-    load_v1_checkpoint,
-    save_v1_checkpoint,
-    to_keras,
-    to_plain_keras,
-    to_v1,
-)
+from legacy_opt import compat, versions
 from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.processes.command_line import Screen
@@ -37,10 +30,10 @@ def speechless(*_, **__):
 # Paths.
 
 
-@pytest.mark.parametrize("function", [load_v1_checkpoint, save_v1_checkpoint])
+@pytest.mark.parametrize("function", [compat.load_v1_checkpoint, compat.save_v1_checkpoint])
 def test_arguments_in_another_order(function, tmp_path):
     variable = tf.compat.v2.Variable(np.float32([1.0]), name="w")
-    optimizer, name = to_keras(sgd(), api="optimizer_v2"), function.__name__
+    optimizer, name = compat.to_keras(sgd(), api="optimizer_v2"), function.__name__
     order = rf"path must be .* got .* of type list.*{name}\(path, model_or_variables, opt"
     with pytest.raises(TypeError, match=order):
         function([variable], str(tmp_path / "model"), optimizer)
@@ -52,7 +45,7 @@ def test_wrong_paths(path, tmp_path):
         open_checkpoint(path)
     if path is not None:
         with pytest.raises(TypeError, match="like must be the path of a checkpoint, a string"):
-            save_v1_checkpoint(tmp_path / "model", [], None, like=path)
+            compat.save_v1_checkpoint(tmp_path / "model", [], None, like=path)
 
 
 # Variables for to_v1.
@@ -62,7 +55,9 @@ def test_wrong_paths(path, tmp_path):
 def test_wrong_var_list_of_to_v1(given):
     variable = tf.compat.v2.Variable([1.0])
     with pytest.raises(TypeError, match="var_list must contain only variables, got"):
-        to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
+        compat.to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(
+            lambda: tf.reduce_sum(variable), var_list=given
+        )
 
 
 # Exceptions whose `__str__` raises another exception.
@@ -73,7 +68,7 @@ def test_get_config_that_raises():
         get_config = speechless
 
     with pytest.raises(ValueError, match="The settings of this Mine cannot be read: Unspeakable"):
-        to_v1(Mine(0.1))
+        compat.to_v1(Mine(0.1))
 
 
 def test_from_config_that_raises():
@@ -81,7 +76,7 @@ def test_from_config_that_raises():
         from_config = speechless
 
     with pytest.raises(ValueError, match="Mine cannot be made again .* get_config: Unspeakable"):
-        to_v1(Mine(0.1))
+        compat.to_v1(Mine(0.1))
 
 
 def test_a_gradient_transformer_that_raises():
@@ -94,8 +89,8 @@ def test_a_gradient_transformer_that_raises():
             raise Unspeakable
         return pairs
 
-    optimizer = to_keras(sgd(), api="optimizer_v2", gradient_transformers=[only_dense])
-    report = to_plain_keras(optimizer).report
+    optimizer = compat.to_keras(sgd(), api="optimizer_v2", gradient_transformers=[only_dense])
+    report = compat.to_plain_keras(optimizer).report
     assert "training raises Unspeakable" in str(report)
 
 
@@ -111,6 +106,6 @@ def test_a_users_module_that_raises(tmp_path, monkeypatch, capsys):
     tf.train.Checkpoint(w=tf.compat.v2.Variable([1.0])).save("ckpt")
     options = ("--to", "keras", "--model", "speechless_module:build")
     path = str(tmp_path / "v1")
-    save_v1_checkpoint(path, {"w": tf.compat.v2.Variable([1.0])}, None)
+    compat.save_v1_checkpoint(path, {"w": tf.compat.v2.Variable([1.0])}, None)
     message = Screen(capsys).refused("convert", path, str(tmp_path / "out"), *options)
     assert "cannot be used: Unspeakable (" in message

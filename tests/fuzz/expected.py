@@ -120,7 +120,8 @@ def run_oracle(case, gradients, seed):
             try:
                 made.apply(WRAPPERS[case.wrapper].change(gradient), number // case.every)
             except np.linalg.LinAlgError:  # NumPy computes no roots of matrices that are not finite
-                return states + [nowhere_finite(made)] * (len(gradients) - number)
+                nan = {key: np.full_like(array, np.nan) for key, array in arrays_of(made).items()}
+                return states + [nan] * (len(gradients) - number)
             for key, array in arrays_of(made).items():
                 array[...] = moved(array, before[key])
         states.append(copy_of(made))
@@ -162,10 +163,6 @@ def arrays_of(oracle):
 
 def copy_of(oracle):
     return {key: np.array(array) for key, array in arrays_of(oracle).items()}
-
-
-def nowhere_finite(oracle):
-    return {key: np.full_like(array, np.nan) for key, array in arrays_of(oracle).items()}
 
 
 def nudged(array, size, random):

@@ -10,10 +10,6 @@ from tests.support.oracles import sum_duplicates
 from tests.support.problems import Rows
 
 
-def unchanged(gradient):
-    return gradient
-
-
 def summed(change):
     """Returns a function that sums rows with the same id, and then applies `change`."""
 
@@ -59,7 +55,7 @@ class Wrapper(NamedTuple):
     """
 
     make: Any = lambda optimizer, variable: optimizer
-    change: Any = unchanged
+    change: Any = lambda gradient: gradient
     every: int = 1
     dtypes: tuple = ("float16", "float32", "float64")
 

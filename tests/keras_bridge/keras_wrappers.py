@@ -66,16 +66,14 @@ def averaged(step):
     return MovingAverageOptimizer(v1.MomentumOptimizer(0.1, 0.9), 0.9, num_updates=count)
 
 
-def averaged_before(step):
-    return MovingAverageOptimizer(adam(), 0.9, sequential_update=False)
-
-
 WRAPPERS = {
     "clip(Adam)": Wrapper(lambda step: ClipByGlobalNormOptimizer(adam(), 1.0), FEW),
     "accumulate(clip(multi))": Wrapper(nested, DENSE, 3),
     "multi(accumulate, accumulate)": Wrapper(accumulated_apart, DENSE),
     "average(Momentum)": Wrapper(averaged, FEW),
-    "lagging average(Adam)": Wrapper(averaged_before, FEW),
+    "lagging average(Adam)": Wrapper(
+        lambda step: MovingAverageOptimizer(adam(), 0.9, sequential_update=False), FEW
+    ),
     "multitask(clip(multi))": Wrapper(
         lambda step: MultitaskOptimizerWrapper(ClipByGlobalNormOptimizer(multi(step), 1.0)),
         ("matrix", "vector", "table"),

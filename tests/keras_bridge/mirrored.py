@@ -18,19 +18,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import (
-    AdamWeightDecayOptimizer,
-    GradientAccumulationOptimizer,
-    LARSOptimizer,
-    MovingAverageOptimizer,
-    MultiOptimizer,
-    MultitaskOptimizerWrapper,
-    ProgressBarHook,
-    SlotSummaryHook,
-    VariableClippingOptimizer,
-    clip_gradients_by_norm,
-    versions,
-)
+import legacy_opt
 from legacy_opt.compat import estimator
 from tests.support import problems
 from tests.support.keras.mirrored_fit import check_fit_with, fit_unknown_length
@@ -100,8 +88,10 @@ def check_v1(strategy):
 def multi(step):
     """Makes a MovingAverageOptimizer around a MultiOptimizer of three optimizers."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
-    several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
-    return MovingAverageOptimizer(several, 0.75, num_updates=step)
+    several = legacy_opt.MultiOptimizer(
+        [(OPTIMIZERS[name](step), key) for key, name in makers.items()]
+    )
+    return legacy_opt.MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
 def check_multi(strategy):
@@ -118,10 +108,10 @@ def check_names(strategy):
     """Checks that patterns for the end of a variable's name match on all replicas."""
     batches = data()
     makers = {
-        "bert": lambda step: AdamWeightDecayOptimizer(
+        "bert": lambda step: legacy_opt.AdamWeightDecayOptimizer(
             0.25, 0.5, exclude_from_weight_decay=["matrix$"]
         ),
-        "lars": lambda step: LARSOptimizer(
+        "lars": lambda step: legacy_opt.LARSOptimizer(
             0.25, weight_decay=0.5, eeta=0.5, skip_list=["matrix:0"]
         ),
     }
@@ -152,7 +142,7 @@ def check_made_outside(strategy):
     if not KERAS_3:
         check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
         return
-    for outside in (optimizer, versions.keras_3().optimizers.Adam(0.25)):
+    for outside in (optimizer, legacy_opt.versions.keras_3().optimizers.Adam(0.25)):
         loop = Loop(strategy, lambda step: outside, apply_bridged)  # noqa: B023 - called at once
         ours = outside is optimizer
         message = "the optimizer in the strategy" if ours else "Mixing different tf.distribute"
@@ -194,7 +184,7 @@ def check_clipping(strategy):
     """
     batches, make = data(), OPTIMIZERS["momentum"]
     loop = Loop(strategy, bridged(make, clipvalue=0.5), apply_bridged)
-    if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
+    if not hasattr(legacy_opt.versions.optimizer_v2(), "_transform_gradients"):
         assert_refused(loop, batches, "need the gradient of all replicas")
         return
     clipped = sum_of_clipped if KERAS_3 else clipped_sum
@@ -275,12 +265,12 @@ def inside():
 
 
 WRAPPED = (
-    lambda: MultiOptimizer([(inside(), ".*")]),
-    lambda: MovingAverageOptimizer(inside(), 0.5),
-    lambda: GradientAccumulationOptimizer(inside(), 2),
-    lambda: MultitaskOptimizerWrapper(inside()),
-    lambda: VariableClippingOptimizer(inside(), {}, 1.0),
-    lambda: clip_gradients_by_norm(inside(), 0.5),
+    lambda: legacy_opt.MultiOptimizer([(inside(), ".*")]),
+    lambda: legacy_opt.MovingAverageOptimizer(inside(), 0.5),
+    lambda: legacy_opt.GradientAccumulationOptimizer(inside(), 2),
+    lambda: legacy_opt.MultitaskOptimizerWrapper(inside()),
+    lambda: legacy_opt.VariableClippingOptimizer(inside(), {}, 1.0),
+    lambda: legacy_opt.clip_gradients_by_norm(inside(), 0.5),
 )
 
 
@@ -373,7 +363,7 @@ def check_estimator(strategy):
             step = v1.train.get_global_step()
             optimizer = params["make"](step)
             train_op = optimizer.minimize(loss, global_step=step)
-            hooks = [SlotSummaryHook(optimizer, params["directory"])]
+            hooks = [legacy_opt.SlotSummaryHook(optimizer, params["directory"])]
             return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
         with tempfile.TemporaryDirectory() as directory:
@@ -381,7 +371,7 @@ def check_estimator(strategy):
             params = {"make": make, "directory": directory}
             trained, reader = estimator.Estimator(model_fn, None, config, params), Reader()
             shown = io.StringIO()
-            bar = ProgressBarHook(total_steps=STEPS, file=shown)
+            bar = legacy_opt.ProgressBarHook(total_steps=STEPS, file=shown)
             trained.train(input_fn, hooks=[reader, bar], steps=STEPS)
             assert f" {STEPS}/{STEPS} " in shown.getvalue().split("\r")[-1]
             check_maxima(directory, expected)

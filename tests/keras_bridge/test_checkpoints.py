@@ -124,10 +124,6 @@ def test_a_session_restores_a_checkpoint(name, tmp_path):
 # Copies.
 
 
-def through_pickle(optimizer):
-    return pickle.loads(pickle.dumps(optimizer))
-
-
 def plain_can(copied):
     """Returns whether `copied` works for Keras' own Adam, both untrained and trained."""
     try:
@@ -138,7 +134,7 @@ def plain_can(copied):
     return True
 
 
-COPIES = {"deepcopy": copy.deepcopy, "pickle": through_pickle}
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda each: pickle.loads(pickle.dumps(each))}
 
 
 def test_keras_own_optimizer_supports_deepcopy():

@@ -105,14 +105,14 @@ def decay():
     return legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=2)
 
 
-def powers(adam):
-    return dict(zip(["beta1_power", "beta2_power"], adam._get_beta_accumulators()))
-
-
 # The makers of optimizers, the names of their slots in checkpoints, and their shared variables.
 SETTINGS = {
     "Momentum": (MOMENTUM, {"w/Momentum": "momentum"}, lambda _: {}),
-    "Adam": (ADAM, {"w/Adam": "m", "w/Adam_1": "v"}, powers),
+    "Adam": (
+        ADAM,
+        {"w/Adam": "m", "w/Adam_1": "v"},
+        lambda adam: dict(zip(["beta1_power", "beta2_power"], adam._get_beta_accumulators())),
+    ),
     "AdagradDecay": (
         decay,
         {"w/AdagradDecay": "accumulator", "w/AdagradDecay_1": "accumulator_decay_power"},

@@ -100,30 +100,31 @@ def without_operations(folder, monkeypatch):
     next(folder.iterdir()).unlink()
 
 
-def without_folder(folder, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(next(folder.iterdir()) / "kernels"))
-
-
-def of_others(folder, monkeypatch):
-    folder.chmod(0o777)
-
-
-def read_only(folder, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
-
-
-def without_compiler(folder, monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler")
-
-
 @pytest.mark.parametrize(
     ["change", "message"],
     [
         (without_operations, "run `legacy-opt build-kernels` first"),
-        (without_folder, "cannot be created: .* Set LEGACY_OPT_KERNELS"),
-        (of_others, "belongs to another user, or other users may write"),
-        (read_only, "has no kernels and is read-only"),
-        (without_compiler, "There is no C compiler"),
+        (
+            lambda folder, monkeypatch: monkeypatch.setenv(
+                cache.FOLDER_VARIABLE, str(next(folder.iterdir()) / "kernels")
+            ),
+            "cannot be created: .* Set LEGACY_OPT_KERNELS",
+        ),
+        (
+            lambda folder, monkeypatch: folder.chmod(0o777),
+            "belongs to another user, or other users may write",
+        ),
+        (
+            # root may write anywhere
+            lambda folder, monkeypatch: monkeypatch.setattr(
+                os, "access", lambda _, m: m != os.W_OK
+            ),
+            "has no kernels and is read-only",
+        ),
+        (
+            lambda folder, monkeypatch: monkeypatch.setenv("CC", "no-such-compiler"),
+            "There is no C compiler",
+        ),
     ],
 )
 def test_enable_says_why_no_kernel_can_run(change, message, folder, monkeypatch):

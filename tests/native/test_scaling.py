@@ -1,5 +1,7 @@
 """Tests that native kernels compute products of gradients and scalars, which may change later."""
 
+import operator
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -137,32 +139,8 @@ def test_a_function(fresh):
     np.testing.assert_array_equal(variable.numpy(), START - np.float32(0.5) * clipped.numpy())
 
 
-def by_identity(scale):
-    return tf.identity(scale)
-
-
-def by_variable(scale):
-    return tf.convert_to_tensor(scale)
-
-
-def by_reshaped(scale):
-    return tf.reshape(scale, [1, 1])
-
-
 def by_computed(scale):
     return 1 / (2 * tf.convert_to_tensor(scale))
-
-
-def multiplied(grad, factor):
-    return grad * factor
-
-
-def divided(grad, factor):
-    return grad / factor
-
-
-def halved_and_doubled(grad, factor):
-    return 0.5 * (2.0 * grad * factor)
 
 
 def changed_after_the_product(setting, operate, by, use_resource):
@@ -182,11 +160,16 @@ def changed_after_the_product(setting, operate, by, use_resource):
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize("by", [by_variable, by_identity, by_reshaped, by_computed])
-@pytest.mark.parametrize("operate", [multiplied, divided, halved_and_doubled])
+@pytest.mark.parametrize(
+    "by",
+    [tf.convert_to_tensor, tf.identity, lambda scale: tf.reshape(scale, [1, 1]), by_computed],
+)
+@pytest.mark.parametrize(
+    "operate",
+    [operator.mul, operator.truediv, lambda grad, factor: 0.5 * (2.0 * grad * factor)],
+)
 def test_a_factor_that_changes_after_the_product(operate, by, use_resource, fresh):
-    factor = 1.0 if by is by_computed else 0.5
-    gradient = (START - 7) / factor if operate is divided else (START - 7) * factor
+    gradient = operate(START - 7, 1.0 if by is by_computed else 0.5)
     for setting in ("off", "require"):
         actual = changed_after_the_product(setting, operate, by, use_resource)
         np.testing.assert_array_equal(actual, START - np.float32(0.5) * gradient)

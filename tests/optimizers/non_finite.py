@@ -59,10 +59,6 @@ def optimizers():
     return {name: make for name, make in made.items() if "With" not in name}
 
 
-def wrappers():
-    return {name: lambda step, make=make: make() for name, make in WRAPPERS.items()}
-
-
 class Damage(NamedTuple):
     """How much of a variable, its slots and the other variables is NaN or infinite.
 
@@ -109,10 +105,6 @@ def extent(array):
 # "rows": elements of other rows, too, but not all elements;
 # "part": some elements of an array whose shape is not the variable's.
 _EXTENTS = ("nothing", "element", "row", "rows", "part", "all")
-
-
-def worst(arrays):
-    return max(map(extent, arrays), key=_EXTENTS.index, default="")
 
 
 class Training:
@@ -165,7 +157,8 @@ class Training:
             if name.startswith(kind + "/"):
                 state.append(arrays.pop(name))
         others = not all(np.isfinite(array).all() for array in arrays.values())
-        return Damage(extent(variable), worst(state), others)
+        worst = max(map(extent, state), key=_EXTENTS.index, default="")
+        return Damage(extent(variable), worst, others)
 
     def measure(self, kind, value):
         """Returns the damage right after a step with `value`, and after `HEALTHY_STEPS` more steps.
@@ -207,7 +200,8 @@ def table(made, use_resource=True):
 
 def tables():
     """Returns the page's tables by name."""
-    return {"optimizers": table(optimizers()), "wrappers": table(wrappers())}
+    wrappers = {name: lambda step, make=make: make() for name, make in WRAPPERS.items()}
+    return {"optimizers": table(optimizers()), "wrappers": table(wrappers)}
 
 
 def written_in(page):

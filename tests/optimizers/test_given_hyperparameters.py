@@ -29,15 +29,11 @@ v1 = tf.compat.v1
 CLASSES = {case.optimizer: name for name, case in reversed(list(CASES.items()))}
 
 
-def variable(value):
-    return tf.compat.v2.Variable(np.float32(value), trainable=False)
-
-
 GIVEN = {
     "function": lambda value: lambda: value,
     "function of a tensor": lambda value: lambda: tf.constant(value),
     "tensor": lambda value: tf.constant(np.float32(value)),
-    "variable": variable,
+    "variable": lambda value: tf.compat.v2.Variable(np.float32(value), trainable=False),
 }
 
 

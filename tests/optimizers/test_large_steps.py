@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import (
-    AdafactorOptimizer,
-    AdamGSOptimizer,
-    adafactor_decay_rate_pow,
-    get_cosine_decay_fn,
-    get_linear_decay_fn,
-    get_restart_decay_fn,
-)
+import legacy_opt
 from tests.support.cases import CASES
 
 v1 = tf.compat.v1
@@ -81,13 +74,13 @@ def test_an_int32_step_that_cannot_advance_is_an_error(name):
 
 @pytest.mark.parametrize("step", [-1, -LAST - 1])
 def test_a_negative_int32_step_is_an_error(step):
-    is_refused(np.int32(step), AdamGSOptimizer)
+    is_refused(np.int32(step), legacy_opt.AdamGSOptimizer)
 
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     step, variable = tf.Variable(LAST, dtype=tf.int32), tf.Variable(VALUE)
-    optimizer = AdamGSOptimizer(step)
+    optimizer = legacy_opt.AdamGSOptimizer(step)
 
     def train():
         optimizer.apply_gradients([(tf.constant(GRADIENT), variable)], global_step=step)
@@ -105,7 +98,7 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
 @pytest.mark.parametrize("factored", [True, False])
 def test_adafactor_starts_at_any_step(factored):
     def make(_):
-        return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
+        return legacy_opt.AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
     # The accumulators start at 0, so in the first steps the decay rate only scales the update.
@@ -115,7 +108,7 @@ def test_adafactor_starts_at_any_step(factored):
 
 @pytest.mark.parametrize("exponent, step", [(1.0, 2**25), (0.8, 2**32)])
 def test_an_increasing_decay_rate_stays_below_1(exponent, step):
-    rate = adafactor_decay_rate_pow(exponent)
+    rate = legacy_opt.adafactor_decay_rate_pow(exponent)
     assert rate(tf.constant(step, tf.int64)).numpy() == 1 - 2.0**-24
     before = tf.constant(step // 4, tf.int64)
     assert rate(before).numpy() == np.float32(1) - np.float32(float(step // 4 + 1) ** -exponent)
@@ -124,14 +117,10 @@ def test_an_increasing_decay_rate_stays_below_1(exponent, step):
 # The sign decays of AddSign and PowerSign.
 
 
-def restart(part):
-    return 0.5 * (1 + math.cos(math.pi * (part % 1)))
-
-
 DECAYS = {
-    get_linear_decay_fn: lambda part: 1 - part,
-    get_cosine_decay_fn: lambda part: 0.5 * (1 + math.cos(math.pi * part)),
-    get_restart_decay_fn: restart,
+    legacy_opt.get_linear_decay_fn: lambda part: 1 - part,
+    legacy_opt.get_cosine_decay_fn: lambda part: 0.5 * (1 + math.cos(math.pi * part)),
+    legacy_opt.get_restart_decay_fn: lambda part: 0.5 * (1 + math.cos(math.pi * (part % 1))),
 }
 
 

@@ -11,17 +11,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import programs
-from tests.tools.layers import (
-    ALLOWED,
-    HOOK,
-    circles,
-    floors,
-    imports,
-    modules,
-    names_in,
-    package_of,
-    wrong_imports,
-)
+from tests.tools import layers
 
 COMPAT = ROOT / "compat"
 PROGRAM = "tests/tools/layers.py"
@@ -29,16 +19,16 @@ pytestmark = pytest.mark.once
 
 
 def test_imports_run_downwards():
-    assert wrong_imports(modules()) == []
+    assert layers.wrong_imports(layers.modules()) == []
 
 
 def test_the_hook_imports_native_kernels():
-    source = modules()[HOOK[0]].read_text()
-    assert HOOK[1] in names_in(HOOK[0], source, False, modules())
+    source = layers.modules()[layers.HOOK[0]].read_text()
+    assert layers.HOOK[1] in layers.names_in(layers.HOOK[0], source, False, layers.modules())
 
 
 def test_there_are_no_circles():
-    assert circles(modules()) == set()
+    assert layers.circles(layers.modules()) == set()
 
 
 def run_with_python_alone(folder):
@@ -61,12 +51,12 @@ def test_the_program_needs_only_python(tmp_path):
 def test_circles_are_found(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("def late():\n    from legacy_opt.core import rule_optimizer\n")
-    files = dict(modules(), **{"legacy_opt.core.slots": path})
-    assert circles(files) >= {"legacy_opt.core.slots", "legacy_opt.core.rule_optimizer"}
+    files = dict(layers.modules(), **{"legacy_opt.core.slots": path})
+    assert layers.circles(files) >= {"legacy_opt.core.slots", "legacy_opt.core.rule_optimizer"}
 
 
 def test_every_package_is_listed():
-    assert {package_of(module) for module in modules()} == set(ALLOWED)
+    assert {layers.package_of(module) for module in layers.modules()} == set(layers.ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +73,10 @@ def test_every_package_is_listed():
     ],
 )
 def test_wrong_imports_are_found(module, source, wrong, tmp_path):
-    files = dict(modules())
+    files = dict(layers.modules())
     path = tmp_path / ("__init__.py" if module == "legacy_opt.compat" else "module.py")
     path.write_text(source)
-    found = {each for each in wrong_imports({**files, module: path}) if each[0] == module}
+    found = {each for each in layers.wrong_imports({**files, module: path}) if each[0] == module}
     assert bool(found) == wrong
 
 
@@ -98,10 +88,10 @@ def is_face(path):
 
 def rooms(package):
     """Returns the packages and modules directly in a package, each with those that it imports."""
-    files, start = modules(), len(package) + 1
+    files, start = layers.modules(), len(package) + 1
     inside = {name: path for name, path in files.items() if name.startswith(package + ".")}
     found = {name[start:].partition(".")[0]: set() for name in inside if not is_face(inside[name])}
-    for module, name in imports(files):
+    for module, name in layers.imports(files):
         room, other = module[start:].partition(".")[0], name[start:].partition(".")[0]
         if module in inside and name in inside and room in found and room != other:
             found[room].add(other)
@@ -123,7 +113,7 @@ def rooms(package):
 def test_packages_have_few_rooms_on_few_floors(package, most_rooms, most_floors):
     arrows = rooms(package)
     assert len(arrows) <= most_rooms, sorted(arrows)
-    on_floors = floors(arrows)
+    on_floors = layers.floors(arrows)
     assert set(on_floors) == set(arrows), "the other rooms import each other"
     assert max(on_floors.values()) <= most_floors, on_floors
 
@@ -138,7 +128,7 @@ def test_the_paths_that_users_import_stay():
     paths = re.findall(r"^(legacy_opt\S*)\n=+$", page, re.M)
     paths += ["legacy_opt.recorded.keras_state", "legacy_opt.compat.cli"]
     paths += ["legacy_opt.compat.check_devices"]  # a command
-    assert len(paths) > 30 and set(paths) <= set(modules())
+    assert len(paths) > 30 and set(paths) <= set(layers.modules())
     for path in paths:
         if not re.search("torch|jax|optax|keras", path):
             importlib.import_module(path)
@@ -160,7 +150,7 @@ for name in sys.argv[1:]:
 
 @pytest.mark.full
 def test_any_module_may_be_imported_first():
-    done = programs.run("-c", IMPORT_EACH_FIRST, *modules(), seconds=120)
+    done = programs.run("-c", IMPORT_EACH_FIRST, *layers.modules(), seconds=120)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -175,7 +165,7 @@ for name in sys.argv[1:]:
 
 def test_compiler_and_cache_need_no_tensorflow():
     home = "legacy_opt.native."
-    names = [name for name in modules() if name.startswith(home + "compiler")]
+    names = [name for name in layers.modules() if name.startswith(home + "compiler")]
     names += [f"legacy_opt.programs.{name}" for name in ("program", "operations", "matrix_axes")]
     names += [home + "settings", home + "runtime.cache", home + "runtime.compiled_kernels"]
     # A new process, because the programs of `programs.run` have imported TensorFlow already.

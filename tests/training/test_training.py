@@ -44,12 +44,9 @@ def test_steps_by_hand(use_resource):
     assert after == {"global_step": 2, "OptimizeLoss/learning_rate": 0.5}
 
 
-def tensor_rate():
-    return tf.constant(0.5)
-
-
 @pytest.mark.parametrize(
-    "rate", [1, np.float32(0.5), np.float64(0.5), tensor_rate, lambda: variable("rate", 0.5)]
+    "rate",
+    [1, np.float32(0.5), np.float64(0.5), lambda: tf.constant(0.5), lambda: variable("rate", 0.5)],
 )
 def test_a_learning_rate_is_a_number_a_tensor_or_a_variable(stepping, rate):
     rate = rate() if callable(rate) else rate

@@ -138,7 +138,7 @@ CALLS = {
     "the saver comes too early": lambda module: module.MovingAverageOptimizer(
         v1.train.GradientDescentOptimizer(0.1)
     ).swapping_saver(),
-    "no optimizer inside": lambda module: multitask(module)("Adam"),
+    "no optimizer inside": lambda module: module.MultitaskOptimizerWrapper("Adam"),
     "loss": optimizing(loss=None),
     "optimizer": optimizing(optimizer=5),
     "optimizer is none": optimizing(optimizer=None),
@@ -158,10 +158,6 @@ CALLS = {
 
 def decays(module):
     return (module if module is legacy_opt else sign_decay).get_linear_decay_fn
-
-
-def multitask(module):
-    return module.MultitaskOptimizerWrapper
 
 
 def multiplying(module):

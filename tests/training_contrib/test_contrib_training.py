@@ -76,10 +76,6 @@ def other_step():
     return v1.get_variable("other_step", [], tf.int32, v1.zeros_initializer(), trainable=False)
 
 
-def only_signs(pairs):
-    return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
-
-
 # {case: function of `lib` and `model` that returns arguments of optimize_loss}. `lib` is legacy_opt
 # or CONTRIB.
 OPTIMIZE = {
@@ -125,7 +121,9 @@ OPTIMIZE = {
         "gradient_multipliers": {model.weights: tf.constant(0.3), model.table: np.float32(3)}
     },
     "clipped by a number": lambda lib, model: {"clip_gradients": 0.5},
-    "clipped by a function": lambda lib, model: {"clip_gradients": only_signs},
+    "clipped by a function": lambda lib, model: {
+        "clip_gradients": lambda pairs: [pair for pair in pairs if "table" not in pair[1].name]
+    },
     "clipped adaptively": lambda lib, model: {"clip_gradients": lib.adaptive_clipping_fn()},
     "clipped adaptively, all": lambda lib, model: {
         "clip_gradients": lib.adaptive_clipping_fn(

@@ -262,15 +262,11 @@ def test_nan_gradients_are_applied():
     assert np.isnan(variable.numpy())
 
 
-def decaying(step):
-    return legacy_opt.AdagradDecayOptimizer(0.5, step, 1.0, accumulator_decay_step=1)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("inside", ["alone", "clipped", "multi"])
 def test_slots_do_not_change_for_zero_gradients_also_in_other_wrappers(inside, way):
     def make(step):
-        inner = decaying(step)
+        inner = legacy_opt.AdagradDecayOptimizer(0.5, step, 1.0, accumulator_decay_step=1)
         if inside == "clipped":
             inner = legacy_opt.clip_gradients_by_norm(inner, 100.0)
         elif inside == "multi":
