@@ -12,6 +12,7 @@ from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
+from tests.support.shared_by_threads import THREADS, each_number
 
 FILES = ["checkpoint", "model.data-00000-of-00001", "model.index"]
 PROGRAM = """
@@ -59,7 +60,7 @@ def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
 def test_many_threads(tmp_path, monkeypatch):
     """One of the threads succeeds, and all tensors of the checkpoint come from this thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
-    start, written, refused = threading.Barrier(4), [], []
+    start, written, refused = threading.Barrier(THREADS), [], []
 
     def run(number):
         try:
@@ -72,12 +73,8 @@ def test_many_threads(tmp_path, monkeypatch):
             start.wait(timeout=60)
             refused.append(str(error))
 
-    threads = [threading.Thread(target=run, args=[number]) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(written) == 1 and len(refused) == 3
+    each_number(run, at_once=True)
+    assert len(written) == 1 and len(refused) == THREADS - 1
     assert all("is being written by another process or thread" in each for each in refused)
     assert_holds(tmp_path / "model", {name: np.full([100], written[0]) for name in "abcd"})
     assert not [name for name in files_in(tmp_path) if "writing" in name]
@@ -104,12 +101,7 @@ def test_the_checkpoint_file_names_the_checkpoints_of_all_threads(tmp_path, monk
         return state
 
     monkeypatch.setattr(tf.train, "get_checkpoint_state", slowly)
-    names = [f"model-{number}" for number in range(3)]
-    threads = [threading.Thread(target=write, args=(tmp_path / name, ARRAYS)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    each_number(lambda number: write(tmp_path / f"model-{number}", ARRAYS), at_once=True)
     found = read(str(tmp_path)).all_model_checkpoint_paths
-    assert sorted(found) == [str(tmp_path / name) for name in names]
+    assert sorted(found) == [str(tmp_path / f"model-{number}") for number in range(THREADS)]
     assert not [name for name in files_in(tmp_path) if "writing" in name]

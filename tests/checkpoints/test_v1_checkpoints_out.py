@@ -119,18 +119,6 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# This test is not needed daily, because a test above saves with each optimizer, and a test in
-# test_v1_checkpoints.py loads with each optimizer.
-@pytest.mark.full
-@pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
-def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):
-    case, back = ALL[name], tmp_path / "back"
-    path = original(case.make, problem_for(case))
-    training = moved_over(path, case.make, api, problem_for(case))
-    save_v1_checkpoint(back, training.variables, training.optimizer)
-    assert_equal(tensors(back), tensors(path))
-
-
 @pytest.mark.in_turn(form=["variable scope", "name scope", "both"], api=APIS)
 def test_the_graph_with_its_scopes_goes_on(form, api, original, tmp_path):
     path = original(adam, **FORMS[form])

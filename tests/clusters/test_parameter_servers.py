@@ -12,6 +12,7 @@ from tests.support.cases import CASES, one_of_each_class
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, bytes_between_servers
 from tests.support.processes.programs import wait_until
 from tests.support.running import REF_AND_RESOURCE
+from tests.support.threads import in_threads
 
 v1 = tf.compat.v1
 
@@ -161,8 +162,7 @@ def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_re
 @REF_AND_RESOURCE
 def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_resource):
     """Each worker has its own graph and thread. Both workers train at the same time."""
-    steps, failures, start = (60, 40), [], threading.Barrier(2)
-    graphs = []
+    steps, graphs = (60, 40), []
     for worker in range(2):
         with contextlib.ExitStack() as scopes:
             graph = scopes.enter_context(tf.Graph().as_default())
@@ -176,23 +176,15 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
     def train(worker):
         graph, _, train_op, _ = graphs[worker]
-        try:
-            with graph.as_default(), cluster.session(worker) as session:
-                start.wait(SECONDS)
-                for _ in range(steps[worker]):
-                    session.run(train_op)
-        except Exception as error:
-            failures.append(error)
+        with graph.as_default(), cluster.session(worker) as session:
+            for _ in range(steps[worker]):
+                session.run(train_op)
 
     graph, step, _, initializer = graphs[0]
     with graph.as_default(), cluster.session() as session:
         session.run(initializer)
-        threads = [threading.Thread(target=train, args=(i,), daemon=True) for i in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(SECONDS)
-        assert not failures and not any(thread.is_alive() for thread in threads)
+        workers = iter(range(2))
+        in_threads(lambda: train(next(workers)), 2)
         assert session.run(step) == sum(steps)
 
 

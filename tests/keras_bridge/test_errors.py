@@ -166,7 +166,7 @@ class DoublesGradients(GradientDescent):
         return super().apply_gradients(pairs, global_step, name)
 
 
-@WAYS
+@of_each("way", ["function", "eager", "graph", "fit"], ["function", "eager", "fit"])
 def test_an_overridden_apply_gradients_is_called(api, way):
     config = running.config_of(way)
     expected = running.session(PROBLEM, lambda _: DoublesGradients(0.3), True, config=config)
@@ -179,16 +179,13 @@ def test_an_overridden_apply_gradients_is_called(api, way):
     if way == "graph":
         actual = keras_models.graph(PROBLEM, make)
     else:
-        actual, _ = keras_models.loop(PROBLEM, make(), way)
-        assert int(made[0].iterations.numpy()) == PROBLEM.steps
+        optimizer = make()
+        if way == "fit":
+            actual, _ = api.fit(PROBLEM, optimizer)
+        else:
+            actual, _ = keras_models.loop(PROBLEM, optimizer, way)
+        assert int(optimizer.iterations.numpy()) == PROBLEM.steps
     running.assert_same(actual, expected)
-
-
-def test_an_overridden_apply_gradients_in_fit(api):
-    expected = running.session(PROBLEM, lambda _: DoublesGradients(0.3), True)
-    actual, model = api.fit(PROBLEM, api.bridged(DoublesGradients(0.3)))
-    running.assert_same(actual, expected)
-    assert int(model.optimizer.iterations.numpy()) == PROBLEM.steps
 
 
 def test_an_overridden_apply_gradients_without_global_step(api):

@@ -16,8 +16,8 @@ v1 = tf.compat.v1
 class InSession:
     """Gives a bridged optimizer the methods that `running.session` calls."""
 
-    def __init__(self, optimizer, **arguments):
-        self.bridged = to_keras(optimizer, api="keras3", **arguments)
+    def __init__(self, optimizer):
+        self.bridged = to_keras(optimizer, api="keras3")
 
     def apply_gradients(self, pairs, global_step):
         train_op = self.bridged.apply_gradients(pairs)
@@ -46,37 +46,6 @@ def test_a_session_computes_the_same(name, kind):
     problem, make = problems.make(kind), CASES[name].make
     expected = running.session(problem, make, use_resource=True)
     actual = running.session(problem, lambda step: InSession(make(step)), use_resource=True)
-    assert_same(actual, expected)
-
-
-def test_a_decay_of_the_global_step():
-    def make(step):
-        rate = v1.train.exponential_decay(0.1, step, 3, 0.5, staircase=True)
-        return v1.train.GradientDescentOptimizer(rate)
-
-    problem = problems.make("dense")
-    expected = running.session(problem, make, use_resource=True)
-    made = lambda step: InSession(make(step), global_step=step)  # noqa: E731
-    assert_same(running.session(problem, made, use_resource=True), expected)
-
-
-def test_a_learning_rate_set_in_the_session_is_used():
-    def make(step):
-        return v1.train.AdamOptimizer(tf.compat.v2.where(step < 5, 0.1, 0.01))
-
-    made = []
-
-    def make_bridged(step):
-        made.append(InSession(v1.train.AdamOptimizer(0.1)))
-        return made[0]
-
-    def between(session, optimizer, variables, number):
-        if number == 5:
-            made[0].bridged.learning_rate.value.load(0.01, session)
-
-    problem = problems.make("dense")
-    expected = running.session(problem, make, use_resource=True)
-    actual = running.session(problem, make_bridged, use_resource=True, between=between)
     assert_same(actual, expected)
 
 

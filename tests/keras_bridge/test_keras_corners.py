@@ -1,7 +1,5 @@
 """Regression tests of the Keras 2 bridge (`to_keras`)."""
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat import to_keras
 from tests.support.keras import keras_apis
+from tests.support.shared_by_threads import each_number
 
 v1 = tf.compat.v1
 keras = keras_apis.keras_2()
@@ -49,22 +48,16 @@ def test_threads(compiled):
     optimizer = bridged(legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=10**6))
     variables = [variable() for _ in range(4)]
     step(optimizer, variables[0], grad=0.0)
-    errors = []
 
-    def train(w):
-        run = tf.function(lambda: step(optimizer, w)) if compiled else lambda: step(optimizer, w)
-        try:
-            for _ in range(20):
-                run()
-        except Exception as error:
-            errors.append(error)
+    def train(number):
+        def run():
+            step(optimizer, variables[number])
 
-    threads = [threading.Thread(target=train, args=[w]) for w in variables]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+        run = tf.function(run) if compiled else run
+        for _ in range(20):
+            run()
+
+    each_number(train, at_once=True)
     assert int(optimizer.iterations.numpy()) == 81
     for w in variables:
         np.testing.assert_allclose(optimizer.get_slot(w, "accumulator").numpy(), 20.1, rtol=1e-6)

@@ -3,7 +3,6 @@
 import platform
 import stat
 import subprocess
-import threading
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import tensorflow as tf
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, compiled_kernels, standalone, tensorflow_operations
 from tests.native.rules import traced
+from tests.support.threads import in_threads
 
 
 @pytest.fixture
@@ -39,11 +39,7 @@ def test_a_kernel_is_compiled_once(source, folder, monkeypatch):
 
 
 def test_threads_that_compile_at_once(source, folder):
-    threads = [threading.Thread(target=cache.load, args=(source,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda: cache.load(source), 4)
     assert [each.name for each in folder.iterdir()] == [cache.file_name(cache.key_of(source))]
 
 

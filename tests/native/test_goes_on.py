@@ -13,6 +13,7 @@ from legacy_opt import native, versions
 from legacy_opt.compat import to_keras
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import settings
 from legacy_opt.native.updates import check, kernel_choice
 from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
@@ -196,11 +197,14 @@ def test_a_check_of_numbers_that_cancel_out(fresh):
     assert in_session(centered, scaled, "require", start)[1]
 
 
-@pytest.mark.parametrize("value", [False, True, 0, "", "on"])
+@pytest.mark.parametrize("value", [False, True, 0, "", "on", "yes"])
 def test_a_setting_that_does_not_exist(value, fresh):
     fresh.setenv("LEGACY_OPT_NATIVE", "auto")
     with pytest.raises(ValueError, match=r"native must be one of 'off', .* got "):
         in_session(Momentum, dense, value)
+    fresh.setenv(settings.VARIABLE, "1")
+    with pytest.raises(ValueError, match="LEGACY_OPT_NATIVE must be one of .*got '1'"):
+        Momentum().apply_gradients([(dense(), tf.Variable(START))])
 
 
 class Fading(Sgd):

@@ -52,16 +52,6 @@ def test_ways_to_turn_native_kernels_on(how, fresh):
     np.testing.assert_array_equal(slot, np.ones_like(START))
 
 
-def test_a_setting_that_does_not_exist(fresh):
-    optimizer = Sgd()
-    optimizer.native = "yes"
-    with pytest.raises(ValueError, match="native must be one of 'off', 'auto', 'require', got 'ye"):
-        trained(optimizer)
-    fresh.setenv(settings.VARIABLE, "1")
-    with pytest.raises(ValueError, match="LEGACY_OPT_NATIVE must be one of .*got '1'"):
-        trained(Sgd())
-
-
 def test_auto_warns_once_and_trains_without_a_kernel(fresh):
     def train():
         optimizer = Sums()

@@ -198,10 +198,13 @@ def table(made, use_resource=True):
     return "\n".join(lines + [row(name, make, use_resource) for name, make in made.items()])
 
 
+def wrappers():
+    return {name: lambda step, make=make: make() for name, make in WRAPPERS.items()}
+
+
 def tables():
     """Returns the page's tables by name."""
-    wrappers = {name: lambda step, make=make: make() for name, make in WRAPPERS.items()}
-    return {"optimizers": table(optimizers()), "wrappers": table(wrappers)}
+    return {"optimizers": table(optimizers()), "wrappers": table(wrappers())}
 
 
 def written_in(page):

@@ -100,7 +100,7 @@ MOVES = [by_saver, through_keras, through_keras_and_back, converted, in_the_othe
 @pytest.mark.in_turn(
     move=MOVES,
     layout=LAYOUTS,
-    parts=[(0, 3), (3, 0), (3, 2), (2, 3)],
+    parts=[(0, 3), (3, 0), (3, 2), (2, 3), (3, 1)],
     kind=list(KINDS),
     use_resource=[False, True],
 )

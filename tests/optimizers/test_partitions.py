@@ -136,28 +136,6 @@ def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tm
 # --- AdagradDecay's counts of past decays.
 
 
-@pytest.mark.parametrize(
-    "layout, parts, sparse",
-    [
-        ("", (3, 2), False),
-        ("V2", (3, 2), False),
-        ("V2", (2, 3), False),
-        ("", (3, 0), False),
-        ("V2", (3, 1), False),
-        ("V2", (3, 2), True),
-        ("V2", (0, 3), True),
-    ],
-)
-def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
-    optimizer = getattr(legacy_opt, "AdagradDecayOptimizer" + layout)
-    actual, expected = moved(
-        lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
-    )
-    # The values are not exact, because their rounding depends on the position of a row in a vector
-    # instruction.
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_decay_counts_by_position_warn():
     def make(step):
         return legacy_opt.AdagradDecayOptimizer(0.1, step)
