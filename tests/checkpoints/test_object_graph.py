@@ -106,6 +106,14 @@ def assert_different(slots):
     assert all(values.count(value) == 1 for value in values)
 
 
+def slots_of(optimizer, model):
+    return {
+        (name_of(variable), slot_name): optimizer.get_slot(variable, slot_name)
+        for variable in model.trainable_variables
+        for slot_name in optimizer.get_slot_names()
+    }
+
+
 @pytest.mark.parametrize("way", ["checkpoint", "save_weights"])
 @pytest.mark.parametrize(
     "kind, name",
@@ -123,11 +131,7 @@ def test_optimizer_v2(tmp_path, kind, name, way):
     graph = checkpoint.object_graph
     assert_accounts_for_everything(checkpoint)
     assert_holds(checkpoint, graph.variables, {name_of(each): each for each in model.weights})
-    slots = {
-        (name_of(variable), slot_name): optimizer.get_slot(variable, slot_name)
-        for variable in model.trainable_variables
-        for slot_name in optimizer.get_slot_names()
-    }
+    slots = slots_of(optimizer, model)
     assert_holds(checkpoint, graph.optimizer.slots, slots)
     assert checkpoint.read(graph.optimizer.variables["iter"]) == 3
     assert checkpoint.read(graph.optimizer.variables["learning_rate"]) == np.float32(0.01)
@@ -199,11 +203,7 @@ def test_bridged_keras_3(tmp_path):
         assert_accounts_for_everything(checkpoint)
         names = {name_of(each): each for each in model.weights}
         assert_holds(checkpoint, graph.variables, names)
-        slots = {
-            (name_of(variable), slot_name): optimizer.get_slot(variable, slot_name)
-            for variable in model.trainable_variables
-            for slot_name in optimizer.get_slot_names()
-        }
+        slots = slots_of(optimizer, model)
         assert_holds(checkpoint, graph.optimizer.slots, slots)
         assert checkpoint.read(graph.optimizer.variables["iteration"]) == 3
         assert graph.optimizer.kind == NAMED_BY_NUMBER and not graph.optimizer.unassigned

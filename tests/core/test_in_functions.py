@@ -118,6 +118,15 @@ def assert_same(found, expected, name, exactly=True):
                 np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
 
 
+def compare_with_eager(name, construct, with_step):
+    training = Training(name, with_step)
+    found = training.run(tf.function(construct(training)))
+    training = Training(name, with_step)
+    expected = training.run(training.apply)
+    regrouped = name in CASES and CASES[name].regrouped
+    assert_same(found, expected, construct.__name__, exactly=not regrouped)
+
+
 @pytest.mark.in_turn(name=MAKERS, construct=CONSTRUCTS)
 def test_conditions_and_loops_change_nothing(name, construct):
     """Compares the variables' values with eager execution.
@@ -125,12 +134,7 @@ def test_conditions_and_loops_change_nothing(name, construct):
     TensorFlow's own sparse Adam may round differently in a graph, because graph rewriting regroups
     products.
     """
-    training = Training(name)
-    expected = training.run(training.apply)  # eagerly
-    training = Training(name)
-    found = training.run(tf.function(construct(training)))
-    regrouped = name in CASES and CASES[name].regrouped
-    assert_same(found, expected, construct.__name__, exactly=not regrouped)
+    compare_with_eager(name, construct, with_step=True)
 
 
 # Without the argument `global_step`, the optimizers warn that perhaps nothing increments the global
@@ -141,12 +145,7 @@ def test_the_global_step_is_created_in_the_function(name, construct):
     """The first trace creates the global step. Later traces reuse it. Nothing increments it."""
     # Removes a global step that an earlier test has created eagerly.
     del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
-    training = Training(name, with_step=False)
-    found = training.run(tf.function(construct(training)))
-    training = Training(name, with_step=False)
-    expected = training.run(training.apply)
-    regrouped = name in CASES and CASES[name].regrouped
-    assert_same(found, expected, construct.__name__, exactly=not regrouped)
+    compare_with_eager(name, construct, with_step=False)
 
 
 def test_an_optimizer_creates_one_global_step_in_each_graph():

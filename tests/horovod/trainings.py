@@ -94,19 +94,12 @@ def problem_of_one_process(ranks, way):
     first = each_rank[0]
     sparse = () if way.sparse_as_dense else first.sparse
 
-    def as_dense(name, gradient):
-        if not isinstance(gradient, Rows):
-            return gradient
-        total = np.zeros_like(first.values[name])
-        np.add.at(total, gradient.ids, gradient.values)
-        return total
-
     def mean(name, gradients):
         if name in sparse:
             values, ids = (np.concatenate(parts) for parts in zip(*gradients))
             return Rows(values / np.float32(ranks), ids)
-        total = functools.reduce(np.add, [as_dense(name, gradient) for gradient in gradients])
-        return total / np.float32(ranks)
+        summands = [problems.dense(gradient, first.values[name]) for gradient in gradients]
+        return functools.reduce(np.add, summands) / np.float32(ranks)
 
     means = [
         {name: mean(name, [step[name] for step in steps]) for name in first.values}

@@ -163,9 +163,7 @@ def check_own_sum(strategy):
         optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
 
     def dense(gradients):
-        table = np.zeros_like(VALUES["table"])
-        np.add.at(table, gradients["table"].ids, gradients["table"].values)
-        return dict(gradients, table=table)
+        return dict(gradients, table=problems.dense(gradients["table"], VALUES["table"]))
 
     for name in ("adam", "diffgrad"):
         make = OPTIMIZERS[name]
@@ -197,8 +195,7 @@ def clipped_sum(batch):
     """Sums the gradients of all replicas, then clips the sum at 0.5."""
     gradients = summed(batch)
     rows = gradients["table"]
-    ids, table = np.unique(rows.ids), np.zeros_like(VALUES["table"])
-    np.add.at(table, rows.ids, rows.values)
+    ids, table = np.unique(rows.ids), problems.dense(rows, VALUES["table"])
     result = {name: np.clip(gradients[name], -0.5, 0.5) for name in ("matrix", "scalar")}
     return dict(result, table=problems.Rows(np.clip(table[ids], -0.5, 0.5), ids))
 

@@ -25,13 +25,6 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 RATE = np.float32(0.5)
 
 
-def summed(rows, size):
-    """Converts a sparse gradient to a dense array; rows with equal ids are summed."""
-    result = np.zeros([size, rows.values.shape[1]], "f")
-    np.add.at(result, rows.ids, rows.values)
-    return result
-
-
 def by_value(gradients):
     return {name: np.clip(gradient, -0.4, 0.4) for name, gradient in gradients.items()}
 
@@ -50,13 +43,11 @@ def by_global_norm(gradients):
 
 def descended(clip):
     """Trains on `PROBLEM` by gradient descent; returns the values after each step."""
-    now = dict(PROBLEM.values)
-    steps = []
-    for gradients in PROBLEM.gradients:
-        dense = clip({"table": summed(gradients["table"], 9), "matrix": gradients["matrix"]})
-        now = {name: now[name] - RATE * dense[name] for name in now}
-        steps.append(now)
-    return steps
+    clipped = [
+        clip({name: problems.dense(step[name], value) for name, value in PROBLEM.values.items()})
+        for step in PROBLEM.gradients
+    ]
+    return keras_models.rates(PROBLEM._replace(gradients=clipped), lambda _: RATE)
 
 
 LIMITS = {
@@ -146,7 +137,7 @@ def test_gradients_of_a_repeated_id_are_clipped_as_one_sum(api, limit, way):
 
 def with_ids_summed(rows):
     ids = np.array(sorted(set(rows.ids)))
-    return summed(rows, 9)[ids], ids
+    return problems.dense(rows, PROBLEM.values["table"])[ids], ids
 
 
 def clip_rows(rows):

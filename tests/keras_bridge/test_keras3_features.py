@@ -205,9 +205,7 @@ def accumulated(problem, steps):
     for start in range(0, problem.steps, steps):
         total = {name: np.zeros_like(value) for name, value in problem.values.items()}
         for step in problem.gradients[start : start + steps]:
-            rows = np.zeros_like(total["table"])
-            np.add.at(rows, step["table"].ids, step["table"].values)
-            total = {"table": rows + total["table"], "matrix": step["matrix"] + total["matrix"]}
+            total = {name: problems.dense(step[name], total[name]) + total[name] for name in total}
         gradients.append({name: value / np.float32(steps) for name, value in total.items()})
     return problem._replace(gradients=gradients, sparse=())
 
@@ -262,21 +260,6 @@ def test_an_overridden_apply_gradients_is_called(cls, accumulate, way):
     optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)
-    running.assert_steps_close(
-        actual.steps[(accumulate or 1) - 1 :: accumulate or 1], gradient_descent(problem)
-    )
+    wanted = keras_models.rates(problem, lambda number: 0.5 / (1 + number))
+    running.assert_steps_close(actual.steps[(accumulate or 1) - 1 :: accumulate or 1], wanted)
     assert int(optimizer.iterations.numpy()) == problem.steps
-
-
-def gradient_descent(problem):
-    now, steps = dict(problem.values), []
-    for number, gradients in enumerate(problem.gradients):
-        change = {}
-        for name, gradient in gradients.items():
-            change[name] = gradient
-            if isinstance(gradient, problems.Rows):
-                change[name] = np.zeros_like(now[name])
-                np.add.at(change[name], gradient.ids, gradient.values)
-        now = {name: now[name] - 0.5 / (1 + number) * change[name] for name in now}
-        steps.append(now)
-    return steps

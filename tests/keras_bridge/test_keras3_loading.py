@@ -95,13 +95,17 @@ def test_an_unbuilt_optimizer_skips_its_weights_with_a_warning(make, tmp_path):
     assert model.optimizer.iterations.numpy() == 0
 
 
+def saved_and_loaded(model, folder, *classes):
+    model.save(str(folder / "model.keras"))
+    with no_warnings_of_keras():
+        return load_model(KERAS_3, folder / "model.keras", *classes)
+
+
 @pytest.mark.parametrize("name", DAILY)
 def test_a_model_that_was_never_trained_is_saved(name, tmp_path):
     model = compiled(bridged(MAKERS[name](None)))
     model.optimizer.learning_rate = 0.375
-    model.save(str(tmp_path / "model.keras"))
-    with no_warnings_of_keras():
-        loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
+    loaded = saved_and_loaded(model, tmp_path, *CLASSES)
     model.optimizer.build(model.trainable_variables)
     assert_same_state(state(loaded), state(model))
 
@@ -134,9 +138,7 @@ def test_a_subclassed_model_that_was_never_called_is_saved(tmp_path):
 def test_a_subclassed_model_continues_training(tmp_path):
     model = compiled(bridged("Adam"), Late())
     train(model, 0, 3)
-    model.save(str(tmp_path / "model.keras"))
-    with no_warnings_of_keras():
-        loaded = load_model(KERAS_3, tmp_path / "model.keras", Late)
+    loaded = saved_and_loaded(model, tmp_path, Late)
     train(loaded, 3, 6)
     train(model, 3, 6)
     assert_same_state(state(loaded), state(model))
@@ -148,9 +150,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     layers.trainable = False
     model = compiled(bridged(MAKERS[name](None)), layers)
     model.optimizer.build(model.trainable_variables)
-    model.save(str(tmp_path / "model.keras"))
-    with no_warnings_of_keras():
-        loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
+    loaded = saved_and_loaded(model, tmp_path, *CLASSES)
     assert_same_state(state(loaded), state(model))
 
 
@@ -167,8 +167,7 @@ def test_layers_of_several_dtypes_continue_training(name, tmp_path):
 
     model = compiled(bridged(MAKERS[name](None)), mixed())
     train(model, 0, 3)
-    model.save(str(tmp_path / "model.keras"))
-    loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
+    loaded = saved_and_loaded(model, tmp_path, *CLASSES)
     train(loaded, 3, 6)
     train(model, 3, 6)
     assert_same_state(state(loaded), state(model))

@@ -12,6 +12,15 @@ class Rows(NamedTuple):
     ids: np.ndarray
 
 
+def dense(gradient, value):
+    """Returns the gradient of a variable as a dense array; sums rows of equal ids."""
+    if not isinstance(gradient, Rows):
+        return gradient
+    whole = np.zeros_like(value)
+    np.add.at(whole, gradient.ids, gradient.values)
+    return whole
+
+
 class Problem(NamedTuple):
     """Initial values of variables and their gradients in each training step.
 

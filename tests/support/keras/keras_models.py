@@ -148,11 +148,8 @@ def rates(problem, rate_of):
     """
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
-        rows = np.zeros_like(now["table"])
-        np.add.at(rows, gradients["table"].ids, gradients["table"].values)
         rate = np.float32(rate_of(number))
-        changes = {"table": rows, "matrix": gradients["matrix"]}
-        now = {name: now[name] - rate * changes[name] for name in now}
+        now = {name: now[name] - rate * problems.dense(gradients[name], now[name]) for name in now}
         steps.append(now)
     return steps
 
