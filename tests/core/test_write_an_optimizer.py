@@ -1,5 +1,6 @@
 """Tests of the optimizers and the statements on the page docs/write_an_optimizer.md."""
 
+import functools
 import inspect
 import re
 
@@ -11,33 +12,12 @@ from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests.support import oracles, problems, rules, running
 from tests.support.keras import keras_ways
+from tests.support.optimizer_cases.diffgrad import DiffGrad
 from tests.support.paths import DOCS
 
 v1 = tf.compat.v1
 PAGE = DOCS / "write_an_optimizer.md"
 MICRO_BATCHES = 4
-
-
-class DiffGrad(oracles.Oracle):
-    def __init__(self, value):
-        super().__init__(value)
-        self.slots = {name: np.zeros_like(value) for name in ("m", "v", "prev_grad")}
-        # The powers of beta are float32 numbers, like those of TensorFlow's Adam.
-        self.powers = np.float32(0.9), np.float32(0.999)
-
-    def apply(self, gradient, step):
-        super().apply(gradient, step)
-        self.powers = self.powers[0] * np.float32(0.9), self.powers[1] * np.float32(0.999)
-
-    def update(self, g, at, step):
-        m, v, previous = (self.slots[name] for name in ("m", "v", "prev_grad"))
-        rate, b1, b2, epsilon = (self.hyper(x) for x in (0.01, 0.9, 0.999, 1e-8))
-        m[at] = b1 * m[at] + (1 - b1) * g
-        v[at] = b2 * v[at] + (1 - b2) * g * g
-        friction = 1 / (1 + np.exp(-np.abs(previous[at] - g)))
-        rate *= np.sqrt(1 - self.cast(self.powers[1])) / (1 - self.cast(self.powers[0]))
-        self.value[at] -= rate * friction * m[at] / (np.sqrt(v[at]) + epsilon)
-        previous[at] = g
 
 
 class AccumulatedSGD(oracles.Oracle):
@@ -55,8 +35,12 @@ class AccumulatedSGD(oracles.Oracle):
             total[...] = 0
 
 
+DIFFGRAD = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 EXAMPLES = {
-    "DiffGrad": (lambda _: rules.MyDiffGradOptimizer(0.01), DiffGrad),
+    "DiffGrad": (
+        lambda _: rules.MyDiffGradOptimizer(0.01),
+        functools.partial(DiffGrad, name="w", **DIFFGRAD),
+    ),
     "AccumulatedSGD": (lambda _: rules.AccumulatedSGDOptimizer(0.1, MICRO_BATCHES), AccumulatedSGD),
 }
 KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph": keras_ways.graph}

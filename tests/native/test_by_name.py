@@ -102,10 +102,8 @@ def test_large_variables(by_name):
     with tf.Graph().as_default() as graph:
         pair = [v1.get_variable(name, initializer=start, use_resource=True) for name in "ab"]
         train_op = Sgd().apply_gradients([(tf.ones_like(each), each) for each in pair])
-        with running.started() as session:
-            session.run(train_op)
-            for each in session.run(pair):
-                np.testing.assert_array_equal(each, start - 0.5)
+        for each in running.after(train_op, pair):
+            np.testing.assert_array_equal(each, start - 0.5)
         assert [each.type for each in graph.get_operations()].count(NAMED) == 2
 
 

@@ -8,6 +8,7 @@ from legacy_opt import compat
 from legacy_opt.native import accelerate
 from legacy_opt.native.updates.acceleration import OF_CONTRIB
 from tests.native.training import START, is_native
+from tests.support import running
 from tests.support.cases import CASES
 
 pytestmark = pytest.mark.contrib
@@ -50,11 +51,9 @@ def trained(optimizer):
     with tf.Graph().as_default() as graph:
         variable = v1.get_variable("w", initializer=START)
         train_op = optimizer.apply_gradients([(tf.ones_like(START), variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            session.run(train_op)
-            names = sorted(each.op.name for each in v1.global_variables())
-            return session.run(variable).tolist(), names, {e.type for e in graph.get_operations()}
+        value = running.after(train_op, variable).tolist()
+        names = sorted(each.op.name for each in v1.global_variables())
+        return value, names, {each.type for each in graph.get_operations()}
 
 
 def test_training():

@@ -18,6 +18,7 @@ from legacy_opt.native.updates import check, kernel_choice
 from legacy_opt.programs import operations
 from legacy_opt.programs.program import UnsupportedError
 from tests.native.training import Sgd
+from tests.support import running
 from tests.support.keras.keras_apis import KERAS_3
 
 v1 = tf.compat.v1
@@ -27,18 +28,15 @@ ROWS = np.array([[0.5, 0.25], [0.125, 1.0], [2.0, -1.0]], np.float32)
 
 def in_session(make, gradient, native_, start=START, steps=2, **variable):
     """Trains a variable in a Session; returns its value and whether a kernel updates it."""
-    with tf.Graph().as_default() as graph, v1.Session() as session:
+    with tf.Graph().as_default() as graph:
         v1.train.get_or_create_global_step()
         optimizer = make()
         optimizer.native = native_
         value = v1.placeholder_with_default(start, None) if variable else start
         weights = v1.Variable(value, **variable)
         train = optimizer.apply_gradients([(gradient(), weights)])
-        session.run(v1.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train)
         is_native = any("LegacyOpt" in each.type for each in graph.get_operations())
-        return session.run(weights), is_native
+        return running.after(train, weights, steps), is_native
 
 
 def rows():
@@ -307,12 +305,9 @@ def test_one_optimizer_in_graphs_with_other_dtypes(fresh):
         optimizer = ByStep(lambda rates=rates: next(rates))
         optimizer.native = setting
         for dtype in (tf.int32, tf.int64, tf.int32):
-            with tf.Graph().as_default(), v1.Session() as session:
+            with tf.Graph().as_default():
                 step, weights = v1.Variable(0, dtype=dtype), v1.Variable(START)
                 v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, step)
                 train = optimizer.apply_gradients([(dense(), weights)], step)
-                session.run(v1.global_variables_initializer())
-                session.run(train)
-                session.run(train)
-                values.append(session.run(weights))
+                values.append(running.after(train, weights, 2))
     np.testing.assert_array_equal(results["require"], results["off"])

@@ -10,6 +10,7 @@ from legacy_opt.compat import to_keras
 from legacy_opt.native.runtime import compiled_kernels
 from legacy_opt.programs.program import UnsupportedError
 from tests.native.training import START, Sgd
+from tests.support import running
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 v1 = tf.compat.v1
@@ -179,16 +180,13 @@ def test_a_slot_with_the_name_of_an_input_has_no_kernel(fresh):
 
 def with_powers(powers):
     """Returns a variable after a step of TensorFlow's Ftrl with each power, in a Session."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         fed = v1.placeholder(tf.float32, [])
         variable = v1.get_variable("w", initializer=START, use_resource=True)
         optimizer = v1.train.FtrlOptimizer(0.5)
         optimizer._learning_rate_power = fed
         train_op = optimizer.apply_gradients([(tf.constant(START - 7), variable)])
-        session.run(v1.global_variables_initializer())
-        for each in powers:
-            session.run(train_op, {fed: each})
-        return session.run(variable)
+        return running.after(train_op, variable, feeds=[{fed: each} for each in powers])
 
 
 @pytest.mark.parametrize("wrap", [tf.function, lambda step: step])

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import RuleOptimizer, Slot
+from tests.support import running
 
 v1 = tf.compat.v1
 STEPS = 5
@@ -35,7 +36,7 @@ class Staged(RuleOptimizer):
 
 def in_session(optimizer, dtype=tf.float32, use_resource=True, sparse=False):
     """Returns the values of two weights and slots after some steps."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         pairs = []
         for name in "ab":
@@ -45,11 +46,9 @@ def in_session(optimizer, dtype=tf.float32, use_resource=True, sparse=False):
             grad = tf.ones([2, 1], dtype)
             pairs.append((tf.IndexedSlices(grad, [1, 0]) if sparse else grad, variable))
         train_op = optimizer.apply_gradients(pairs, global_step=step)
-        session.run(v1.global_variables_initializer())
-        for _ in range(STEPS):
-            session.run(train_op)
         found = [each for _, each in pairs]
-        return session.run(found + [optimizer.get_slot(each, "last") for each in found])
+        found += [optimizer.get_slot(each, "last") for each in found]
+        return running.after(train_op, found, STEPS)
 
 
 @pytest.mark.parametrize("native", ["off", "require"])

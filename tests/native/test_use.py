@@ -178,9 +178,8 @@ def test_small_variables_are_updated_together(fresh):
         # An operation has one input for the learning rate. For each variable, the operation has
         # inputs for the variable, the slot, the gradient and, for a sparse gradient, the ids.
         assert sorted(counts) == [4, 4, 5, 7]
-        with running.started() as session:
-            session.run(train_op)
-            values = dict(zip(shapes, session.run([variable for _, variable in pairs])))
+        values = running.after(train_op, [variable for _, variable in pairs])
+        values = dict(zip(shapes, values))
     rows = values.pop("rows")
     np.testing.assert_array_equal(rows[:, 0], [3, 2.5, 3, 3, 2] + [3] * 4)
     assert all(np.all(value == 2.5) for value in values.values())
@@ -192,10 +191,8 @@ def test_a_variable_that_is_passed_twice_is_updated_twice(fresh):
         optimizer, other = native(), v1.get_variable("other", [2], use_resource=True)
         pairs = [(tf.ones_like(START), variable), (tf.ones([2]), other)]
         train_op = optimizer.apply_gradients([*pairs, pairs[0]])
-        with running.started() as session:
-            session.run(train_op)
-            slot = optimizer.get_slot(variable, "sum")
-            np.testing.assert_array_equal(session.run(slot), 2 * np.ones_like(START))
+        slot = running.after(train_op, optimizer.get_slot(variable, "sum"))
+        np.testing.assert_array_equal(slot, 2 * np.ones_like(START))
 
 
 class Whole(Sgd):
@@ -341,9 +338,7 @@ def test_shapes(shape, fresh):
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=start, use_resource=True)
         train_op = native().apply_gradients([(tf.ones(shape), variable)])
-        with running.started() as session:
-            session.run(train_op)
-            np.testing.assert_array_equal(session.run(variable), start - 0.5)
+        np.testing.assert_array_equal(running.after(train_op, variable), start - 0.5)
 
 
 def test_a_variable_that_is_not_initialized(fresh):

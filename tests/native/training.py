@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
+from tests.support import running
 
 v1 = tf.compat.v1
 START = np.arange(20, dtype=np.float32).reshape(5, 4)
@@ -27,12 +28,9 @@ def trained(optimizer, gradient=None, use_resource=True, feed=None, steps=1):
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
         gradient = tf.ones_like(START) if gradient is None else gradient(variable)
         train_op = optimizer.apply_gradients([(gradient, variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(steps):
-                session.run(train_op, feed)
-            slot = optimizer.get_slot(variable, "sum")
-            return [*session.run([variable, slot]), {each.type for each in graph.get_operations()}]
+        fetches = [variable, optimizer.get_slot(variable, "sum")]
+        types = {each.type for each in graph.get_operations()}
+        return [*running.after(train_op, fetches, steps, feed), types]
 
 
 def is_native(types):

@@ -32,7 +32,7 @@ def test_a_learning_rate_of_any_kind_gives_the_bits_of_the_number(name, use_reso
     parameters = inspect.signature(CASES[name].optimizer.__init__).parameters
     key = "learning_rate" if "learning_rate" in parameters else "alpha"  # of COCOB
     rate = CASES[name].arguments.get(key, 0.25)
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         placeholders, variables, train_ops = running._placeholders(problem), {}, []
         for kind in ["number"] + kinds:
             given = RATES.get(kind, lambda rate: rate)
@@ -43,10 +43,8 @@ def test_a_learning_rate_of_any_kind_gives_the_bits_of_the_number(name, use_reso
                 optimizer = CASES[name].make(step, **{key: given(rate)})
                 train_ops.append(optimizer.apply_gradients(pairs, global_step=step))
             del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
-        sess.run(v1.global_variables_initializer())
-        for gradients in problem.gradients:
-            sess.run(train_ops, running._feed(placeholders, gradients))
-        values = sess.run(variables)
+        feeds = [running._feed(placeholders, gradients) for gradients in problem.gradients]
+        values = running.after(train_ops, variables, feeds=feeds)
     for kind in kinds:
         for variable, value in values["number"].items():
             np.testing.assert_array_equal(values[kind][variable], value, err_msg=kind)
@@ -113,13 +111,7 @@ def in_parts(name, problem, use_resource):
     """
     placeholders, losses = running._placeholders(problem), []
     for key, value in problem.values.items():
-        table = v1.get_variable(
-            key,
-            value.shape,
-            initializer=parts_of(value),
-            partitioner=v1.fixed_size_partitioner(2),
-            use_resource=use_resource,
-        )
+        table = running.in_parts(key, value, 2, use_resource=use_resource)
         values, ids = placeholders[key]
         rows = v1.nn.embedding_lookup(table, ids, partition_strategy="div")
         losses.append(tf.reduce_sum(rows * values))
@@ -133,16 +125,6 @@ def in_parts(name, problem, use_resource):
         return sess.run(everything)
 
     return train
-
-
-def parts_of(value):
-    """Returns an initializer that copies each slice of a variable from the array `value`."""
-
-    def initializer(shape, dtype=None, partition_info=None):
-        start = partition_info.var_offset[0]
-        return tf.constant(value[start : start + shape[0]], dtype)
-
-    return initializer
 
 
 @pytest.mark.in_turn(name=CLASSES, steps_before=[0, 1])

@@ -18,7 +18,7 @@ from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from legacy_opt.compat.state.checkpoints import conversion_by_name
 from tests.support.cases import CASES, one_of_each_class
-from tests.support.running import REF_AND_RESOURCE
+from tests.support.running import REF_AND_RESOURCE, in_parts
 
 v1 = tf.compat.v1
 
@@ -41,7 +41,7 @@ class Training:
 
     def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
         with tf.Graph().as_default() as self.graph:
-            self.variables = self._variables(shape, parts, axis, use_resource)
+            self.variables = in_parts("w", start(shape), parts, axis, use_resource=use_resource)
             step = v1.train.get_or_create_global_step()
             if sparse:
                 self.batch = v1.placeholder(tf.int64, [None])
@@ -57,22 +57,6 @@ class Training:
             self.saver = v1.train.Saver()
             self.session = v1.Session()
             self.session.run(v1.global_variables_initializer())
-
-    @staticmethod
-    def _variables(shape, parts, axis, use_resource):
-        def initializer(shape_of_part, dtype=None, partition_info=None):
-            offset = partition_info.var_offset if parts else [0] * len(shape)
-            pieces = tuple(slice(a, a + b) for a, b in zip(offset, shape_of_part))
-            return tf.constant(start(shape)[pieces], dtype)
-
-        made = v1.get_variable(
-            "w",
-            shape,
-            initializer=initializer,
-            partitioner=v1.fixed_size_partitioner(parts, axis) if parts else None,
-            use_resource=use_resource,
-        )
-        return list(made) if parts else [made]
 
     def train(self, *batches):
         for batch in batches:

@@ -20,7 +20,7 @@ from legacy_opt import (
 )
 from legacy_opt.compat import to_keras
 from legacy_opt.compat.in_keras.v1_optimizers import serialization
-from tests.support import rules
+from tests.support import rules, running
 from tests.support.cases import CASES, one_of_each_class
 
 v1 = tf.compat.v1
@@ -220,17 +220,16 @@ def test_decay_var_list_eagerly_and_of_a_partitioned_variable():
     a, b = tf.Variable(8.0), tf.Variable(8.0)
     SGDW(0.5, 1.0).minimize(lambda: a + b, var_list=[a, b], decay_var_list=[b])
     assert (a.numpy(), b.numpy()) == (7.0, 3.0)
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         parted = v1.get_variable(
             "p", initializer=tf.fill([4], 8.0), partitioner=v1.fixed_size_partitioner(2)
         )
         whole = v1.get_variable("w", initializer=8.0)
         loss = tf.reduce_sum(tf.convert_to_tensor(parted)) + whole
         train = SGDW(0.5, 1.0).minimize(loss, decay_var_list=[parted])
-        sess.run(v1.global_variables_initializer())
-        sess.run(train)
-        assert sess.run(whole) == 7.0
-        np.testing.assert_array_equal(sess.run(tf.convert_to_tensor(parted)), [3.0] * 4)
+        found, parts = running.after(train, [whole, tf.convert_to_tensor(parted)])
+    assert found == 7.0
+    np.testing.assert_array_equal(parts, [3.0] * 4)
 
 
 def test_a_variable_without_a_gradient_does_not_decay_and_warns():

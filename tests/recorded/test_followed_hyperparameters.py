@@ -66,16 +66,14 @@ def stepped(record, gradients=(ONES, -2 * ONES, ONES), optimizer=NumpyOptimizer,
 
 def in_a_session(make, gradients=(ONES, -2 * ONES, ONES), dtype="float32"):
     """Returns the same variable after the same steps of a v1 optimizer with kernels."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=np.array([1.0, -2.0, 0.5], dtype), use_resource=True)
         step = v1.train.get_or_create_global_step()
         fed = v1.placeholder(dtype, [3])
         optimizer = legacy_opt.native.accelerate(make(), require=True)
         train = optimizer.apply_gradients([(fed, w)], step)
-        session.run(v1.global_variables_initializer())
-        for each in gradients:
-            session.run(train, {fed: each.astype(dtype)})
-        return session.run(w)
+        feeds = [{fed: each.astype(dtype)} for each in gradients]
+        return running.after(train, w, feeds=feeds)
 
 
 @pytest.mark.one_lane

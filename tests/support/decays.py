@@ -8,6 +8,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat import to_keras
 from tests.support.optimizer_cases.adagrad_decay import AdagradDecay
+from tests.support.running import in_parts
 
 v1 = tf.compat.v1
 ROWS, COLUMNS = 7, 5
@@ -74,7 +75,7 @@ class InSession:
         self._axis = axis
         with tf.Graph().as_default() as self.graph:
             with v1.device(_device_of_part if spread else None):
-                self.parts = _variables(parts, axis, use_resource)
+                self.parts = in_parts("w", START, parts, axis, use_resource=use_resource)
             self.step = v1.train.get_or_create_global_step()
             self.optimizer = make(layout, self.step)
             for name, value in attributes.items():
@@ -132,21 +133,6 @@ class InSession:
 def _device_of_part(operation):
     found = re.match(r"w/part_(\d)", operation.name)
     return "/cpu:" + found.group(1) if found else ""
-
-
-def _variables(parts, axis, use_resource):
-    def initializer(shape, dtype=None, partition_info=None):
-        offset = partition_info.var_offset if parts else (0, 0)
-        return tf.constant(START[tuple(slice(a, a + n) for a, n in zip(offset, shape))], dtype)
-
-    variable = v1.get_variable(
-        "w",
-        START.shape,
-        initializer=initializer,
-        partitioner=v1.fixed_size_partitioner(parts, axis) if parts else None,
-        use_resource=use_resource,
-    )
-    return list(variable) if parts else [variable]
 
 
 class InKeras:

@@ -45,23 +45,9 @@ class AdamRule(RuleOptimizer):
     slots = {"m": Slot(), "v": Slot()}
     whole_tensor = True
 
-    def __init__(
-        self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="Adam",
-    ):
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
-        )
+    def __init__(self, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8):
+        betas = {"beta1": beta1, "beta2": beta2}
+        super().__init__(False, "Adam", learning_rate=learning_rate, epsilon=epsilon, **betas)
 
     def non_slots(self):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}

@@ -172,13 +172,30 @@ def started(**options):
         yield session
 
 
-def after(train_op, fetches=None, steps=1, feed=None):
-    """Returns values after some steps in a Session; by default all variables, by name."""
+def in_parts(name, value, parts, axis=0, **options):
+    """Returns the parts of a partitioned variable, which starts at `value`; 0 parts are a whole."""
+
+    def initializer(shape, dtype=None, partition_info=None):
+        offset = partition_info.var_offset if parts else [0] * value.ndim
+        return tf.constant(value[tuple(slice(a, a + n) for a, n in zip(offset, shape))], dtype)
+
+    partitioner = v1.fixed_size_partitioner(parts, axis) if parts else None
+    made = v1.get_variable(
+        name, value.shape, initializer=initializer, partitioner=partitioner, **options
+    )
+    return list(made) if parts else [made]
+
+
+def after(train_op, fetches=None, steps=1, feed=None, feeds=None):
+    """Returns values after some steps in a Session; by default all variables, by name.
+
+    Each step gets the feed_dict `feed`, or the next one in `feeds`.
+    """
     if fetches is None:
         fetches = {each.op.name: each for each in v1.global_variables()}
     with started() as session:
-        for _ in range(steps):
-            session.run(train_op, feed)
+        for each in [feed] * steps if feeds is None else feeds:
+            session.run(train_op, each)
         return session.run(fetches)
 
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
+from tests.support import running
 from tests.support import training_ways as ways
 from tests.support.cases import CASES
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
@@ -113,13 +114,11 @@ def mean(first, second):
 
 def in_a_session(part, batches):
     """Applies gradients in a Session; returns all variables by name."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default():
         _, feeds, train_op = build(part, lambda optimizer: optimizer)
         variables = ways.global_variables()
-        session.run(v1.global_variables_initializer())
-        for batch in batches:
-            session.run(train_op, dict(zip(feeds, batch)))
-        return session.run(variables)
+        each_feed = [dict(zip(feeds, batch)) for batch in batches]
+        return running.after(train_op, variables, feeds=each_feed)
 
 
 @PARTS

@@ -12,6 +12,7 @@ from tensorflow.contrib import training as contrib_training
 from tensorflow.contrib.opt.python.training import sign_decay
 
 import legacy_opt
+from tests.support import running
 
 v1 = tf.compat.v1
 pytestmark = [
@@ -184,11 +185,8 @@ def test_an_error_is_one_of_the_originals_class(what):
 def test_constant_steps(name, step):
     values = []
     for module in (opt, legacy_opt):
-        with tf.Graph().as_default(), v1.Session() as session:
+        with tf.Graph().as_default():
             train_op = getattr(module, name)(step).minimize(loss())
-            session.run(v1.global_variables_initializer())
-            for _ in range(3):
-                session.run(train_op)
-            values.append(session.run(v1.global_variables()))
+            values.append(running.after(train_op, v1.global_variables(), 3))
     for one, other in zip(*values):
         assert np.array_equal(one, other)

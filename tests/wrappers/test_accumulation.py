@@ -173,7 +173,7 @@ def sizes_of_outputs(sess, operation, feed):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_variables_of_unknown_shape(use_resource):
-    with tf.Graph().as_default(), v1.Session() as sess:
+    with tf.Graph().as_default():
         ones = v1.placeholder_with_default(np.ones([3, 1], "f"), None)
         dense, table = (
             v1.Variable(ones, validate_shape=False, use_resource=use_resource) for _ in range(2)
@@ -182,10 +182,9 @@ def test_variables_of_unknown_shape(use_resource):
         optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
         rows = tf.IndexedSlices(tf.gather(gradient, ids), ids)
         train_op = optimizer.apply_gradients([(gradient, dense), (rows, table)])
-        sess.run(v1.global_variables_initializer())
-        for touched in [0], [2, 2], [1]:
-            sess.run(train_op, {gradient: [[2.0], [4.0], [6.0]], ids: touched})
-        found = [value.ravel().tolist() for value in sess.run([dense, table])]
+        feeds = [{gradient: [[2.0], [4.0], [6.0]], ids: each} for each in ([0], [2, 2], [1])]
+        found = running.after(train_op, [dense, table], feeds=feeds)
+    found = [value.ravel().tolist() for value in found]
     assert found == [[-1.0, -3.0, -5.0], [0.0, 1.0, -5.0]]
 
 
@@ -337,16 +336,13 @@ class _CountsInCond(v1.train.GradientDescentOptimizer):
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_an_inner_optimizer_that_counts_no_step_is_named(use_resource, recwarn):
     def train(optimizer, steps=2, count=True):
-        with tf.Graph().as_default(), v1.Session() as session:
+        with tf.Graph().as_default():
             with v1.variable_scope("", use_resource=use_resource):
                 w = v1.get_variable("w", initializer=[1.0])
                 step = v1.train.get_or_create_global_step() if count else None
             wrapper = GradientAccumulationOptimizer(optimizer, steps)
             done = wrapper.minimize(tf.reduce_sum(w * w), step)
-            session.run(v1.global_variables_initializer())
-            for _ in range(4):
-                session.run(done)
-            return session.run(step) if count else None
+            return running.after(done, step if count else [], 4)
 
     with pytest.warns(GlobalStepWarning, match="_CountsNoStep.apply_gradients does not increment"):
         assert train(_CountsNoStep(0.1)) == 0

@@ -16,15 +16,6 @@ v1 = tf.compat.v1
 # NumPy references (oracles) of the wrappers.
 
 
-def dense(gradient, value):
-    """Returns the gradient as a dense array; sums rows of equal ids."""
-    if not isinstance(gradient, Rows):
-        return gradient
-    whole = np.zeros_like(value)
-    np.add.at(whole, gradient.ids, gradient.values)
-    return whole
-
-
 def by_norm(gradient, limit, norm):
     return gradient * limit / max(norm, limit)
 
@@ -33,7 +24,7 @@ def train_clipped(problem, clip):
     """Trains by gradient descent; `clip` is called with a dict of all gradients of a step."""
     values, steps = {name: value.copy() for name, value in problem.values.items()}, []
     for step in problem.gradients:
-        whole = {name: dense(gradient, values[name]) for name, gradient in step.items()}
+        whole = {name: problems.dense(gradient, values[name]) for name, gradient in step.items()}
         for name, gradient in clip(whole).items():
             values[name] = values[name] - RATE * gradient
         steps.append(dict(values))
@@ -57,7 +48,7 @@ def train_with_clipped_rows(problem):
     values, steps = {name: value.copy() for name, value in problem.values.items()}, []
     for step in problem.gradients:
         for name, gradient in step.items():
-            value = values[name] - RATE * dense(gradient, values[name])
+            value = values[name] - RATE * problems.dense(gradient, values[name])
             for row in set(gradient.ids) if isinstance(gradient, Rows) else range(len(value)):
                 value[row] = by_norm(value[row], 0.7, np.linalg.norm(value[row]))
             values[name] = value
@@ -84,7 +75,7 @@ def train_multitask(problem):
     velocity = {name: np.zeros_like(value) for name, value in values.items()}
     for step in problem.gradients:
         for name, gradient in step.items():
-            whole = dense(gradient, values[name])
+            whole = problems.dense(gradient, values[name])
             if np.any(whole != 0):
                 rows = sorted(set(gradient.ids)) if isinstance(gradient, Rows) else slice(None)
                 velocity[name][rows] = 0.9 * velocity[name][rows] + whole[rows]
@@ -195,10 +186,9 @@ def test_a_row_with_a_repeated_id_is_clipped_once(use_resource):
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [1])], 1.0)
         grad = tf.IndexedSlices(tf.constant([[0.0, 1.0], [0.0, 1.0]]), tf.constant([1, 1]), [3, 2])
         step = optimizer.apply_gradients([(grad, table)])
-        with running.started() as sess:
-            sess.run(step)
-            expected = np.array([[2, 2], np.array([2, 1]) / np.sqrt(5), [2, 2]])
-            np.testing.assert_allclose(table.eval(), expected, rtol=1e-6)
+        value = running.after(step, table)
+    expected = np.array([[2, 2], np.array([2, 1]) / np.sqrt(5), [2, 2]])
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
 def test_dimensions_from_the_end_and_references_as_keys():
@@ -219,9 +209,8 @@ def test_a_dimension_from_the_end_of_an_unknown_rank():
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [-2])], 1.0)
         gradient = tf.IndexedSlices(tf.zeros([1, 1]), tf.constant([1]), tf.constant([2, 1]))
         train_op = optimizer.apply_gradients([(gradient, table)])
-        with running.started() as session:
-            session.run(train_op)
-            np.testing.assert_allclose(session.run(table), [[0.6], [0.8]], rtol=1e-6)
+        value = running.after(train_op, table)
+    np.testing.assert_allclose(value, [[0.6], [0.8]], rtol=1e-6)
 
 
 def test_clipping_of_a_partitioned_variable():
@@ -234,10 +223,8 @@ def test_clipping_of_a_partitioned_variable():
         step = optimizer.apply_gradients([(tf.zeros([2, 2]), part) for part in table])
         with pytest.raises(ValueError, match="has 0, along which the variable is partitioned"):
             legacy_opt.VariableClippingOptimizer(sgd(), [(table, [0])], 1.0)
-        with running.started() as sess:
-            sess.run(step)
-            rows = np.concatenate(sess.run(list(table)))
-            np.testing.assert_allclose(np.linalg.norm(rows, axis=1), np.ones(4), rtol=1e-6)
+        rows = np.concatenate(running.after(step, list(table)))
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), np.ones(4), rtol=1e-6)
 
 
 # Multitask.
