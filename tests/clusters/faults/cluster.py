@@ -9,7 +9,6 @@ trains alone, training is deterministic. Then the variables, slots and global st
 of a training in a single process, bit for bit.
 """
 
-import argparse
 import contextlib
 import random
 import sys
@@ -18,6 +17,7 @@ import time
 
 import tensorflow as tf
 
+from tests.clusters.faults.arguments import parser_of
 from tests.clusters.faults.checkpoints import kill_in_a_save, newest, unfinished
 from tests.clusters.faults.lives import SECONDS, Life
 from tests.clusters.faults.training import CONFIG, EVERY, NAMES, batch_of, build, digests_of
@@ -257,16 +257,10 @@ def names_for(fault):
 
 def main(argv=None):
     """Runs the program."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("fault", choices=FAULTS)
-    parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer; default: all")
+    parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer, not all")
     parser.add_argument("--kills", type=int, default=1)
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=random.randrange(1 << 32),
-        help="seed of the kills' moments (default: random)",
-    )
     arguments = parser.parse_args(argv)
     if arguments.kills < 1:
         parser.error("--kills must be at least 1")

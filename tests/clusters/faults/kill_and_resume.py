@@ -28,6 +28,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 
+from tests.clusters.faults.arguments import parser_of
 from tests.clusters.faults.checkpoints import kill_in_a_save, unfinished
 from tests.clusters.faults.lives import SECONDS, Life, sender
 from tests.clusters.faults.training import EVERY, NAMES, Training
@@ -39,17 +40,9 @@ NEW_PYTHON = 5
 
 def parse_arguments(argv=None):
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=50, help="total number of kills (default: 50)")
+    parser = parser_of(__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="total number of kills")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=random.randrange(1 << 32),
-        help="seed of the kills' moments; default: random",
-    )
     parser.add_argument(
         "--forget",
         metavar="TEXT",

@@ -14,7 +14,6 @@ The exit code is 1 if, according to the logs of the workers,
 * a worker leaves out or repeats a batch without a restore.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -36,6 +35,7 @@ from flights import cluster_worker, processes
 from flights.data import load_flights
 from flights.restarts import POSITIONS, RestartableTraining
 from tests.clusters.faults import load_log
+from tests.clusters.faults.arguments import parser_of
 
 BATCHES, BATCH = 2000, 64  # after BATCHES batches, a worker repeats the same batches
 MORE = 100  # batches of each worker after the last kill
@@ -173,37 +173,14 @@ def train_and_kill(arguments, directory):
 
 def parse_arguments(argv=None):
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
-    add("--minutes", type=float, default=15, help="(default: %(default)s)")
-    add("--every", type=float, default=20, help="seconds between kills (default: %(default)s)")
-    add("--servers", type=int, default=2, help="(default: %(default)s)")
-    add(
-        "--workers",
-        type=int,
-        default=6,
-        help="number of workers, including the chief (default: %(default)s)",
-    )
-    add(
-        "--checkpoint-every",
-        type=int,
-        default=200,
-        help="steps between checkpoints (default: %(default)s)",
-    )
-    add(
-        "--seed",
-        type=int,
-        default=random.randrange(1 << 32),
-        help="seed of the random choice of processes (default: random)",
-    )
-    add(
-        "--timeout",
-        type=int,
-        default=900,
-        help="seconds for the start and the end (default: %(default)s)",
-    )
+    add("--minutes", type=float, default=15, help="duration")
+    add("--every", type=float, default=20, help="seconds between kills")
+    add("--servers", type=int, default=2, help="number of servers")
+    add("--workers", type=int, default=6, help="number of workers, including the chief")
+    add("--checkpoint-every", type=int, default=200, help="steps between checkpoints")
+    add("--timeout", type=int, default=900, help="seconds for the start and the end")
     return parser.parse_args(argv)
 
 
