@@ -93,11 +93,8 @@ def test_slots_in_a_list():
     class Listed(legacy_opt.RuleOptimizer):
         slots = ["m"]
 
-        def __init__(self):
-            super().__init__(False, "Listed")
-
     with pytest.raises(TypeError, match=r"slots must be a dict .* as in \{'m': Slot\(\)\}.*'m'"):
-        Listed().apply_gradients([(tf.constant([1.0]), tf.Variable([1.0]))])
+        Listed(False, "Listed").apply_gradients([(tf.constant([1.0]), tf.Variable([1.0]))])
 
 
 def test_training_raises_no_deprecation_warning_about_our_code():

@@ -75,8 +75,7 @@ def test_the_rule_of_the_docstring_computes_its_formula():
     for key, value in problem.values.items():
         w, accumulator = value.copy(), np.full_like(value, 0.1)
         for gradients in problem.gradients:
-            g = np.zeros_like(w)
-            np.add.at(g, gradients[key].ids, gradients[key].values)
+            g = problems.dense(gradients[key], w)
             accumulator += g * g
             w -= np.float32(0.1) * g / (np.sqrt(accumulator) + np.float32(1e-3))
         np.testing.assert_allclose(trace.steps[-1][key], w, rtol=1e-5, atol=1e-6)
@@ -87,9 +86,6 @@ class Swap(RuleOptimizer):
 
     slots = {"one": Slot(1.0), "two": Slot(2.0), "previous": Slot(), "last_gradient": Slot()}
 
-    def __init__(self):
-        super().__init__(False, "Swap")
-
     def rule(self, grad, value, slots, hyper):
         return grad, {"one": slots.two, "two": slots.one, "previous": value, "last_gradient": grad}
 
@@ -98,7 +94,7 @@ class Swap(RuleOptimizer):
 @pytest.mark.parametrize("way", running.WAYS)
 def test_inputs_that_a_rule_returns_as_slots_are_not_overwritten(way, kind):
     problem = problems.make(kind, steps=7)
-    trace = running.WAYS[way](problem, lambda _: Swap())
+    trace = running.WAYS[way](problem, lambda _: Swap(False, "Swap"))
     visits = {key: np.zeros(value.shape[:1], int) for key, value in problem.values.items()}
     for gradients in problem.gradients:
         for key, gradient in gradients.items():
@@ -131,19 +127,13 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
             for name in ("a", "b")
         ]
         loss = tf.add_n([tf.reduce_sum(tf.square(twin)) * 0.05 for twin in twins])
-        train_op = Swap().minimize(loss)
-        with running.started() as sess:
-            for _ in range(50):
-                train_op.run(session=sess)
-            one, other = sess.run(twins)
+        train_op = Swap(False, "Swap").minimize(loss)
+        one, other = running.after(train_op, twins, 50)
     np.testing.assert_array_equal(one, other)
 
 
 class Layouts(RuleOptimizer):
     """Has a RowSlot, a ScalarSlot and a TensorSlot. Each update adds constants to the slots."""
-
-    def __init__(self):
-        super().__init__(False, "Layouts")
 
     def slot_layouts(self, variable):
         return {
@@ -169,7 +159,7 @@ def test_layouts(use_resource, static_shape):
             validate_shape=static_shape,
             use_resource=use_resource,
         )
-        optimizer = Layouts()
+        optimizer = Layouts(False, "Layouts")
         values = v1.placeholder_with_default(tf.zeros([3, 3]), [None, 3] if static_shape else None)
         sparse = optimizer.apply_gradients([(tf.IndexedSlices(values, [3, 1, 3]), x)])
         dense = optimizer.apply_gradients(
@@ -212,8 +202,7 @@ def test_a_rule_with_whole_tensor_gets_dense_gradients(way):
     for key, w in problem.values.items():
         w = w.copy()
         for gradients in problem.gradients:
-            g = np.zeros_like(w)
-            np.add.at(g, gradients[key].ids, gradients[key].values)
+            g = problems.dense(gradients[key], w)
             w -= 0.5 * g / np.sqrt((g * g).sum())
         np.testing.assert_allclose(trace.steps[-1][key], w, rtol=1e-12, atol=1e-14)
 
@@ -412,9 +401,6 @@ def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
     class HandsOn(RuleOptimizer):
         slots = {"previous": Slot()}
 
-        def __init__(self):
-            super().__init__(False, "HandsOn")
-
         def rule(self, grad, value, slots, hyper):
             if alias == "step is a slot":
                 return slots.previous, {"previous": grad}
@@ -425,7 +411,7 @@ def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
             "x", [size], initializer=v1.zeros_initializer(), use_resource=use_resource
         )
         gradient = v1.placeholder(tf.float32, [size])
-        optimizer = HandsOn()
+        optimizer = HandsOn(False, "HandsOn")
         train_op = optimizer.apply_gradients([(gradient, x)])
         slot = optimizer.get_slot(x, "previous")
         with running.started() as sess:
@@ -513,15 +499,9 @@ def test_warnings_point_to_the_users_line():
 class ForgetsTheParentheses(legacy_opt.RuleOptimizer):
     slots = {"a": legacy_opt.Slot}
 
-    def __init__(self):
-        super().__init__(False, "Forgets", learning_rate=0.1)
-
 
 class ReturnsAWholeRow(legacy_opt.RuleOptimizer):
     slots = {"a": legacy_opt.RowSlot()}
-
-    def __init__(self):
-        super().__init__(False, "Whole", learning_rate=0.1)
 
     def rule(self, grad, value, slots, hyper):
         return grad, {"a": grad}
@@ -538,4 +518,4 @@ def test_mistakes_with_slots_are_named_in_errors(optimizer, error, message):
     with tf.Graph().as_default():
         w = tf.compat.v1.get_variable("w", [4, 3])
         with pytest.raises(error, match=message):
-            optimizer().apply_gradients([(tf.ones([4, 3]), w)])
+            optimizer(False, "Wrong").apply_gradients([(tf.ones([4, 3]), w)])
