@@ -1,10 +1,7 @@
 """Tests of `legacy-opt convert` between two name-based checkpoints."""
 
-import functools
 import json
 import os
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ import tensorflow as tf
 import legacy_opt
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors, write_tensors
-from tests.support.processes.command_line import ROOT, start
+from tests.support.processes.command_line import ROOT
 
 v1 = tf.compat.v1
 DECAY = dict(accumulator_decay_step=2, accumulator_decay_rate=0.5)
@@ -361,54 +358,6 @@ def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
         "y     y   float32  [5]",
         f"written: {tmp_path / 'new'}, 2 tensors",
     ]
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """Saves a checkpoint of 300 MB, so large that a test can interrupt its conversion."""
-    folder = tmp_path_factory.mktemp("large")
-    with tf.Graph().as_default(), v1.Session() as session:
-        for number in range(6):
-            v1.get_variable(f"x{number}", initializer=tf.fill([5, 2500000], float(number)))
-        session.run(v1.global_variables_initializer())
-        source = v1.train.Saver().save(session, str(folder / "source"), write_meta_graph=False)
-    yield source
-    for path in folder.iterdir():
-        path.unlink()
-
-
-def stop_midway(source, folder, how):
-    """Sends the signal `how` to a conversion that writes; returns (exit code, stdout, stderr)."""
-    # If a shell runs the tests in the background, all processes of the tests ignore SIGINT. `reset`
-    # restores the default action in the new process.
-    reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = start("convert", source, folder / "out", preexec_fn=reset)
-    while not any(folder.glob(".out.writing/shard*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    process.send_signal(how)
-    output, errors = process.communicate()
-    return process.returncode, output, errors
-
-
-# This test runs only with --full, because TestBeingKilled in test_checkpoint_writer.py tests kills
-# faster.
-@pytest.mark.full
-def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
-    assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
-    assert os.listdir(str(tmp_path)) == [".out.writing"]
-    assert screen.run("convert", large, tmp_path / "out")[0] == 0
-    assert not (tmp_path / ".out.writing").exists()
-    assert_equal(tensors(tmp_path / "out"), tensors(large))
-
-
-# This test runs only with --full, because test_cli.py tests KeyboardInterrupt, and
-# test_checkpoint_writer.py tests exceptions during writing.
-@pytest.mark.full
-def test_interrupted_midway_leaves_nothing(tmp_path, large):
-    result = stop_midway(large, tmp_path, signal.SIGINT)
-    assert result == (130, "", "legacy-opt convert: interrupted\n")
-    assert os.listdir(str(tmp_path)) == []
 
 
 def test_the_recorded_truncated_checkpoint_is_refused(tmp_path, screen, monkeypatch):

@@ -118,14 +118,6 @@ def test_routes_by_variables_cannot_be_copied():
         copy.deepcopy(optimizer)
 
 
-def test_a_copy_is_independent():
-    optimizer = bridged(INSIDE["multi"]())
-    other = copy.deepcopy(optimizer)
-    assert other.get_config() == optimizer.get_config()
-    for nested in other._v1.optimizer.wrapped:
-        assert nested._driver.owner is other
-
-
 def test_schedules_inside_are_saved_and_count_updates():
     decay = v1.train.exponential_decay(1.0, tf.Variable(0, dtype=tf.int64), 1, 0.5)
     inside = MultiOptimizer([(sgd(decay), "a")], sgd(0.25))

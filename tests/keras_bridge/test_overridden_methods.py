@@ -223,7 +223,8 @@ def refused(exit_name):
 @pytest.mark.parametrize("method", refused("to_keras"))
 def test_to_keras_refuses(api, method):
     optimizer = derived(v1.train.MomentumOptimizer, method, OVERRIDES[method])(0.1, 0.9)
-    with pytest.raises(ValueError, match=f"Derived overrides {method}, which to_keras does not"):
+    refusal = f"Derived overrides {method}, which to_keras does not.*train_step.*apply_gradients"
+    with pytest.raises(ValueError, match=refusal):
         api.bridged(optimizer)
 
 

@@ -191,7 +191,8 @@ def test_a_copy_is_independent(api):
     one, other = (Training(each).steps(0, 3) for each in (optimizer, copy.deepcopy(optimizer)))
     for actual, expected in zip(other.values(), one.values()):
         np.testing.assert_array_equal(actual, expected)
-    assert other.optimizer._v1.optimizer._driver.owner is other.optimizer
+    copied = other.optimizer._v1.optimizer
+    assert all(each._driver.owner is other.optimizer for each in (copied, *copied.wrapped))
 
 
 def test_routes_may_list_variables(api):

@@ -1,4 +1,4 @@
-"""Tests MultiOptimizer with loss scaling, SyncReplicas, checkpoints and canned Estimators."""
+"""Tests MultiOptimizer with object-based checkpoints and in canned Estimators."""
 
 import numpy as np
 import pytest
@@ -8,61 +8,9 @@ import legacy_opt
 from legacy_opt import MultiOptimizer
 from legacy_opt.compat import estimator
 from tests.support import estimators
-from tests.wrappers.wide_and_deep import (  # noqa: F401
-    FOUR,
-    for_wide_and_deep,
-    in_a_session,
-    no_global_step_warnings,
-    wide_and_deep,
-)
+from tests.wrappers.wide_and_deep import FOUR, no_global_step_warnings  # noqa: F401
 
 v1 = tf.compat.v1
-
-
-@pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
-def test_inside_dynamic_loss_scaling(overflowing):
-    """If the gradients of a step overflow, all optimizers must skip this step."""
-    scaling = v1.train.experimental
-    with tf.Graph().as_default():
-        step = v1.train.get_or_create_global_step()
-        factor = v1.placeholder_with_default(1.0, [])
-        try:
-            wrapped = scaling.enable_mixed_precision_graph_rewrite(for_wide_and_deep(step))
-            train_op = wrapped.minimize(wide_and_deep() * factor, global_step=step)
-            variables = {each.op.name: each for each in v1.global_variables()}
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                for number in range(4):
-                    session.run(train_op, {factor: 1e38 if number == overflowing else 1.0})
-                values = session.run(variables)
-        finally:
-            scaling.disable_mixed_precision_graph_rewrite()
-    assert values["current_loss_scale"] == 2.0 ** (15 if overflowing is None else 14)
-    for name, value in in_a_session(4 if overflowing is None else 3).items():
-        # Non-slot variables are in the name scope of TensorFlow's cond.
-        (same,) = [key for key in values if key == name or key.endswith("/" + name)]
-        np.testing.assert_array_equal(values[same], value, err_msg=name)
-
-
-@pytest.mark.parametrize("replicas", [1])
-def test_inside_sync_replicas(replicas):
-    with tf.Graph().as_default():
-        step = v1.train.get_or_create_global_step()
-        wrapped = v1.train.SyncReplicasOptimizer(for_wide_and_deep(step), replicas)
-        train_op = wrapped.minimize(wide_and_deep(), global_step=step)
-        hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
-        state = in_a_session(5)
-        variables = {each.op.name: each for each in v1.global_variables() if each.op.name in state}
-        with v1.train.MonitoredTrainingSession(
-            hooks=[hook, v1.train.StopAtStepHook(last_step=5)],
-            log_step_count_steps=None,
-            stop_grace_period_secs=0,
-        ) as session:
-            while not session.should_stop():
-                session.run(train_op)
-                last = session._tf_sess().run(variables)
-    for name, value in state.items():
-        np.testing.assert_array_equal(last[name], value, err_msg=name)
 
 
 def test_an_object_based_checkpoint(tmp_path):
