@@ -14,7 +14,7 @@ TESTED := $(or $(LANE),$(shell $(NEWEST_FIRST)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test test-full test-version versions oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave docs docs-open docs-test \
+.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave docs docs-open docs-test \
 	completions lint format bench readme doctor clean
 
 help: ## list the commands
@@ -54,6 +54,9 @@ oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Ke
 
 clients: $(TOOLS) ## train with tf-slim, deepctr and dynamic embeddings on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)
+
+addons: $(TOOLS) ## compare with the optimizers of TensorFlow Addons on lanes 2.10 and 2.15
+	$(NOX) $(call lanes,addons,addons) -- $(ARGS)
 
 horovod: $(TOOLS) ## build Horovod, and compare its trainings with one process
 	$(NOX) $(call lanes,horovod,horovod) -- $(ARGS)

@@ -100,6 +100,10 @@ CLIENT_LANES = {"1.15": CLIENTS, "2.10": CLIENTS, "2.15": CLIENTS, "2.21": (TF_S
 # Dynamic embedding tables, and the lane where they can be installed.
 DYNAMIC_EMBEDDINGS = "tensorflow-recommenders-addons==0.7.2"
 DYNAMIC_EMBEDDINGS_LANE = "2.15"
+# TensorFlow Addons, for `make addons`. Its last release needs an old typeguard, and has no custom
+# operations for these lanes; its optimizers do not need any.
+ADDONS = ("tensorflow-addons==0.23.0", "typeguard==2.13.3")
+ADDONS_LANES = ("2.10", "2.15")
 
 # Horovod, for `make horovod`. On the lanes in HOROVOD_WITHOUT_XLA, Horovod is built without its XLA
 # operations, because their sources include XLA headers that TensorFlow has moved or no longer

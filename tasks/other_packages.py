@@ -1,4 +1,4 @@
-"""Tests with packages that train with this one's optimizers: tf-slim, deepctr, Horovod."""
+"""Tests with other packages: tf-slim, deepctr, TensorFlow Addons, Horovod."""
 
 import os
 import shutil
@@ -73,6 +73,17 @@ def client_packages(session, lane, python, packages, needed=()):
             install(session, python, "--target", str(home), *needed)
         (home / "made").touch()
     return str(home)
+
+
+@nox.session(python=False)
+@nox.parametrize("lane", [nox.param(x, id=x.name) for x in LANES if x.name in lanes.ADDONS_LANES])
+def addons(session, lane):
+    """Compares with the optimizers of TensorFlow Addons. Arguments after -- go to pytest."""
+    python = environment(session, lane)
+    env = {"PYTHONPATH": client_packages(session, lane, python, lanes.ADDONS)}
+    session.run(
+        python, "-m", "pytest", "-q", "tests/addons", *session.posargs, env=env, external=True
+    )
 
 
 @nox.session(python=False)

@@ -9,7 +9,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.once
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in ("clients", "horovod", "tools")
+    for folder in ("addons", "clients", "horovod", "tools")
     for path in (ROOT / "tests" / folder).glob("*.py")
 )
 
