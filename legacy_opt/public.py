@@ -34,6 +34,12 @@ from legacy_opt.optimizers.sign_decay import (
 from legacy_opt.training.adaptive_clipping import adaptive_clipping_fn
 from legacy_opt.training.contrib_layers import OPTIMIZER_SUMMARIES, optimize_loss
 from legacy_opt.training.contrib_training import create_train_op
+from legacy_opt.training.cyclical_learning_rates import (
+    CyclicalLearningRate,
+    ExponentialCyclicalLearningRate,
+    Triangular2CyclicalLearningRate,
+    TriangularCyclicalLearningRate,
+)
 from legacy_opt.training.gradient_functions import (
     add_gradients_summaries,
     clip_gradient_norms,
@@ -67,8 +73,10 @@ __all__ = [
     "ClipByGlobalNormOptimizer",
     "ClipByNormOptimizer",
     "ClipByValueOptimizer",
+    "CyclicalLearningRate",
     "DecoupledWeightDecayExtension",
     "DifferenceFromOriginalWarning",
+    "ExponentialCyclicalLearningRate",
     "ExponentialUpdateLossScaleManager",
     "ExternalOptimizerInterface",
     "Fading",
@@ -93,6 +101,8 @@ __all__ = [
     "Slot",
     "SlotSummaryHook",
     "TensorSlot",
+    "Triangular2CyclicalLearningRate",
+    "TriangularCyclicalLearningRate",
     "Update",
     "UseLockingWarning",
     "VariableClippingOptimizer",

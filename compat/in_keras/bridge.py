@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, Optional, Union
 
-from legacy_opt import versions
+from legacy_opt import CyclicalLearningRate, versions
 from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
 from .keras_adapters import KERAS_2, adapter_of, adapter_of_api
 from .keras_bridge.protocol import GlobalStep
+from .v1_optimizers import schedules
 
 _HOMES = {  # {api: the module of its bridged optimizers}
     "optimizer_v2": ".keras_bridge.keras2.optimizer",
@@ -19,7 +20,7 @@ _HOME_OF_OPTIMIZER_V2 = ".optimizer_v2.optimizer"
 
 
 def to_keras(
-    optimizer: V1Optimizer,
+    optimizer: Union[V1Optimizer, CyclicalLearningRate],
     learning_rate: Union[Hyperparameter, KerasSchedule, None] = None,
     name: Optional[str] = None,
     api: str = "auto",
@@ -43,7 +44,8 @@ def to_keras(
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own; or
-        an OptimizerV2 of Keras 2, of your own or of another package, for Keras 3.
+        an OptimizerV2 of Keras 2, of your own or of another package, for Keras 3; or a
+        `CyclicalLearningRate`, which becomes a `LearningRateSchedule`.
       learning_rate: a number, callable, or Keras schedule; None keeps the learning rate of
         `optimizer`. If `optimizer` is a wrapper, its nested optimizer gets this learning rate. If
         several optimizers are nested, the argument must be None, because each nested optimizer
@@ -81,6 +83,8 @@ def to_keras(
         the result would train differently from `optimizer`, for example because `optimizer` has
         trained already, and its state would be missing. The message says why.
     """
+    if isinstance(optimizer, CyclicalLearningRate):
+        return schedules.cyclical(optimizer, adapter_of_api(api).keras)
     has_v1_options = not fused or not isinstance(global_step, str)
     if hasattr(optimizer, "new_keras_optimizer"):  # made by to_v1
         keras_optimizer = optimizer.new_keras_optimizer()
@@ -146,7 +150,7 @@ def custom_objects(api: str = "auto") -> Dict[str, type]:
     Raises:
       ImportError: the required Keras is not installed.
     """
-    classes = [bridge_class(api)]
+    classes = [bridge_class(api), *schedules.cyclical_classes(adapter_of_api(api).keras)]
     if adapter_of_api(api).api == "keras3":
         home = importlib.import_module(_HOME_OF_OPTIMIZER_V2, __package__)
         classes.append(home.OptimizerV2InKeras3)

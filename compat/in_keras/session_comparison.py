@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import CyclicalLearningRate
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
@@ -135,7 +136,7 @@ def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) 
 
 def _portable(attribute: str, value: Any) -> Any:
     """Returns the value of a hyperparameter in a form that any graph can use."""
-    if schedules.is_v1_decay(value):
+    if schedules.is_v1_decay(value) or isinstance(value, CyclicalLearningRate):
         return value
     if takes_nothing(value):
         value = value()

@@ -49,7 +49,7 @@ ALLOWED = {
     ".in_keras.keras_bridge": [*OF_V1, ".arrays", ".messages", *ADAPTED],
     ".in_keras.optimizer_v2": ["versions", "core", ".arrays", *ADAPTED, ".in_keras.keras_bridge"],
     ".in_keras.keras_in_graphs": [*OF_V1, ".messages", *ADAPTED],
-    ".in_keras.bridge": ["versions", "core", *ADAPTED, *BRIDGES],
+    ".in_keras.bridge": ["legacy_opt", "versions", "core", *ADAPTED, *BRIDGES],
     ".in_keras.session_comparison": [
         *OF_V1,
         ".arrays",

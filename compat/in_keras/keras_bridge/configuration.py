@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt.core.types import V1Optimizer
 
-from ..v1_optimizers import inspection, nesting, owned_state, serialization
+from ..v1_optimizers import inspection, nesting, owned_state, schedules, serialization
 from ..v1_optimizers.schedules import KerasPackage
 from ..v1_optimizers.serialization import Configuration
 from .driver import V1Driver
@@ -87,6 +87,7 @@ def with_objects(
     configuration: Configuration, keras: KerasPackage, known: Optional[Dict[str, Any]]
 ) -> Configuration:
     """Returns a configuration in which v1 optimizers and schedules are objects, not plain data."""
+    schedules.cyclical_classes(keras)  # registers them
     schedule_from = keras.optimizers.schedules.deserialize
     optimizer = serialization.from_config(configuration["optimizer"])
     result = dict(configuration, optimizer=optimizer)

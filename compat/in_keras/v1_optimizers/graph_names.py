@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import MultiOptimizer
+from legacy_opt import CyclicalLearningRate, MultiOptimizer
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import takes_step
 from legacy_opt.core.types import DType, KerasOptimizer, KerasVariable, Shape, V1Optimizer, Variable
@@ -124,7 +124,7 @@ def _replace_tensors(replica: V1Optimizer):
         if name not in attributes:
             continue
         if argument_checks.is_function(value) and not takes_step(value):
-            value = value()
+            value = value(0) if isinstance(value, CyclicalLearningRate) else value()
         if argument_checks.is_tensor_like(value):
             # Names do not depend on the number, and 1 is valid for any hyperparameter.
             value = np.ones([], value.dtype.base_dtype.as_numpy_dtype)

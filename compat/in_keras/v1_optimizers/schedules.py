@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set
 
 import tensorflow as tf
 
-from legacy_opt import GlobalStepWarning, versions
+import legacy_opt
+from legacy_opt import CyclicalLearningRate, GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.graphs import integer_variables_behind, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
@@ -39,8 +40,9 @@ class ByIterations:
 def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rate:
     """Returns a learning rate as a hyperparameter of `optimizer`, which is of the package `keras`.
 
-    The rate may be a number, tensor, variable, Keras schedule, callable without arguments, or a
-    result of `tf.compat.v1.train.exponential_decay(…, global_step, …)` and similar functions.
+    The rate may be a number, tensor, variable, Keras schedule, callable without arguments, a
+    `CyclicalLearningRate`, or a result of `tf.compat.v1.train.exponential_decay(…, global_step, …)`
+    and similar functions.
 
     Raises:
       TypeError: `rate` is something else.
@@ -50,6 +52,8 @@ def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rat
     rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         return rate
+    if isinstance(rate, CyclicalLearningRate):
+        return cyclical(rate, keras)
     if callable(rate) and hasattr(rate, "get_config"):
         translated = _of_this_keras(rate, keras)
         if translated is not None:
@@ -70,6 +74,31 @@ def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rat
     if callable(rate) and not versions.for_a_session():
         _warn_of_a_step("The learning rate", rate)
     return argument_checks.hyperparameter("learning_rate", rate)
+
+
+def cyclical(schedule: CyclicalLearningRate, keras: KerasPackage) -> KerasSchedule:
+    """Returns a copy of a `CyclicalLearningRate` that is a schedule of the package `keras`."""
+    cls: Any = cyclical_class(type(schedule), keras)
+    made = cls.__new__(cls)
+    vars(made).update(vars(schedule))
+    return made
+
+
+@functools.lru_cache(maxsize=None)
+def cyclical_class(cls: type, keras: KerasPackage) -> type:
+    """Returns the subclass of `cls`, a `CyclicalLearningRate`, for the schedules of `keras`."""
+    bases = cls, keras.optimizers.schedules.LearningRateSchedule
+    # Keras passes the step: `takes_step` of the new class.
+    made = type(cls.__name__, bases, {"__call__": lambda self, step: cls.__call__(self, step)})
+    in_keras_3 = hasattr(keras, "ops")
+    (versions.register_with_keras_3 if in_keras_3 else versions.register_with_keras_2)(made)
+    return made
+
+
+def cyclical_classes(keras: KerasPackage) -> List[type]:
+    """Returns the classes of cyclical schedules that files of `keras` name; registers them."""
+    names = "Triangular", "Triangular2", "Exponential"
+    return [cyclical_class(getattr(legacy_opt, f"{x}CyclicalLearningRate"), keras) for x in names]
 
 
 def at_step(schedule: Rate, step: GlobalStep) -> Tensor:
