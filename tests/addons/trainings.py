@@ -9,26 +9,33 @@ SHAPES = {"kernel": (3, 2), "bias": (2,), "table": (5, 2)}
 IDS = [3, 1, 3]  # of the rows that get a gradient; rows with equal ids are summed
 
 
-def new_variables(dtype="float32"):
+def new_variables():
     """Returns a dict of variables with the same initial values in each call."""
     random = np.random.RandomState(0)
     return {
-        name: tf.Variable(random.randn(*shape).astype(dtype), name=name)
+        name: tf.Variable(random.randn(*shape).astype("f"), name=name)
         for name, shape in SHAPES.items()
     }
 
 
+def gradient_values(step, variables):
+    """Returns a dict of the gradients' values in a step; of the table only rows have a gradient."""
+    random = np.random.RandomState(100 + step)
+    found = {}
+    for name in variables:
+        rows = len(IDS) if name == "table" else SHAPES[name][0]
+        found[name] = random.randn(rows, *SHAPES[name][1:]).astype("float32")
+    return found
+
+
 def gradients(step, variables):
     """Returns the (gradient, variable) pairs of a step; the table's gradient is sparse."""
-    random = np.random.RandomState(100 + step)
     pairs = []
-    for name, variable in variables.items():
-        rows = len(IDS) if name == "table" else None
-        shape = variable.shape if rows is None else (rows, *variable.shape[1:])
-        grad = tf.constant(random.randn(*shape), variable.dtype)
-        if rows is not None:
+    for name, value in gradient_values(step, variables).items():
+        grad = tf.constant(value)
+        if name == "table":
             grad = tf.IndexedSlices(grad, tf.constant(IDS), tf.constant(SHAPES[name]))
-        pairs.append((grad, variable))
+        pairs.append((grad, variables[name]))
     return pairs
 
 

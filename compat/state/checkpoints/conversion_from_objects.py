@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -26,6 +27,10 @@ from .report import CheckpointMismatch, Leftover, Report, leftover
 
 # Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
+# Slots of TensorFlow Addons: those with another name here, and one that it never uses.
+_ADDONS, _UNUSED = {"moving_average": "average"}, "conditional_gradient"
+# Shared variables that count updates, as `iter` of Keras 2 does, also of wrappers ("SWA/step").
+_COUNT = re.compile(r"(.*/)?step(_\d+)?")
 _HYPER = "hyper_"
 _RATES = ("learning_rate", "decay")
 _NO_PLACE = "the v1 optimizer has no such slot"
@@ -99,12 +104,13 @@ def _refuse(
             "compat.save_v1_checkpoint."
         )
     slots = {slot for _, slot in saved.slots}
-    if slots == {"momentum"} and is_keras_own(saved):
+    if "momentum" in slots and "rms" not in slots and is_keras_own(saved):
         raise CheckpointError(
             f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
             "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
             "with compat.from_plain_keras and write it with compat.save_v1_checkpoint. For "
-            "an optimizer made by to_keras with the argument decay, omit the translation."
+            "an optimizer made by to_keras with the argument decay, omit the translation. For SGDW "
+            "and wrappers of TensorFlow Addons, assign -momentum / learning_rate to the slots."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
@@ -152,7 +158,9 @@ class _OptimizerConversion:
         self._checkpoint = checkpoint
         self._saved = saved
         self._is_keras_own = is_keras_own(saved)
-        self._variables = {local_name(name): key for name, key in saved.variables.items()}
+        # Of equal names, such as `iter` in an optimizer and its wrapper, the shortest path wins.
+        paths = sorted(saved.variables, key=len, reverse=True)
+        self._variables = {local_name(path): saved.variables[path] for path in paths}
         self._optimizer = optimizer
         graph: Any = checkpoint.object_graph
         with_slots = sorted({full_name for full_name, _ in saved.slots})
@@ -168,15 +176,20 @@ class _OptimizerConversion:
                 self._leave_shared()
         for path, key in saved.unassigned.items():
             self._leave(path, key, "the checkpoint does not say which variable it belongs to")
-        step = self._step_key()
-        if step is not None:
-            move = copied(checkpoint, step, "global_step")
-            if move.dtype != "int64":
-                move = move._replace(dtype="int64", note="cast", make=np.int64)
-            self.moves.append(move)
+        self._place_step("global_step", "int64")
 
     def _step_key(self) -> Any:
         return next((self._variables[each] for each in STEP_NAMES if each in self._variables), None)
+
+    def _place_step(self, target: str, dtype: str) -> bool:
+        """Adds the move of the step to a tensor of this name; returns whether there is a step."""
+        step = self._step_key()
+        if step is not None:
+            move = copied(self._checkpoint, step, target)
+            if move.dtype != dtype:
+                move = move._replace(dtype=dtype, note="cast", make=np.dtype(dtype).type)
+            self.moves.append(move)
+        return step is not None
 
     def _leave(self, name: str, key: str, why: str) -> None:
         self.left.append(leftover(name, self._checkpoint.tensors[key], why))
@@ -184,7 +197,7 @@ class _OptimizerConversion:
     def _place_slots(
         self, full_names: Mapping[Any, str], v1_slots: Mapping[Tuple[str, str], graph_names.Tensor]
     ) -> None:
-        used_keys = set()
+        used_keys = {key for (_, slot), key in self._saved.slots.items() if slot == _UNUSED}
         for (variable, slot_name), tensor in v1_slots.items():
             full_name = full_names[variable]
             key = self._slot_key(full_name, slot_name)
@@ -214,7 +227,8 @@ class _OptimizerConversion:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
         rows = neighbours.of_library(neighbours.KERAS).values() if self._is_keras_own else ()
         keras_names = (row.slots[slot_name][0] for (row,) in rows if slot_name in row.slots)
-        keys = (self._saved.slots.get((full_name, each)) for each in (slot_name, *keras_names))
+        names = slot_name, *keras_names, _ADDONS.get(slot_name, slot_name)
+        keys = (self._saved.slots.get((full_name, each)) for each in names)
         return next((key for key in keys if key is not None), None)
 
     def _place_shared(self, v1_shared: Mapping[str, graph_names.Tensor]) -> None:
@@ -224,7 +238,7 @@ class _OptimizerConversion:
                 self.moves.append(copied(self._checkpoint, key, tensor.name))
             elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
                 self.moves.append(self._power(name, tensor))
-            else:
+            elif not (_COUNT.fullmatch(name) and self._place_step(tensor.name, tensor.dtype.name)):
                 self.missing.append(leftover(name, tensor, _NOT_SAVED))
 
     def _leave_shared(self) -> None:

@@ -296,6 +296,13 @@ def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
         model.load_weights(path)
         state = None if optimizer is None else keras_files.state_in_h5(path)
         if state is not None:
+            written_by = keras_files.model_in_h5(path).optimizer
+            if written_by not in ("", type(optimizer).__name__):  # the order may be another
+                raise CheckpointError(
+                    f"{path!r} contains the state of {written_by}, not of an optimizer made by "
+                    "to_keras. Where it was written, load the model, write "
+                    "tf.train.Checkpoint(model=model, optimizer=model.optimizer), and convert this."
+                )
             optimizer.set_weights(state)
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
             raise CheckpointError(
