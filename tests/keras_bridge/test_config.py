@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer
+from legacy_opt import AdagradDecayOptimizer, CyclicalLearningRate
 from legacy_opt.compat import custom_objects, register_optimizer
 from legacy_opt.compat.in_keras.v1_optimizers import serialization
 from tests.keras_bridge.keras_configs import (
@@ -351,7 +351,13 @@ def test_custom_objects_have_every_name_that_keras_saves(api):
     saved = api.keras.optimizers.serialize(api.bridged("Adam"))
     assert saved["class_name"] in names
     assert saved.get("registered_name", saved["class_name"]) in names
-    classes = {type(api.bridged("Adam"))}
+    schedules = [each for each in names.values() if issubclass(each, CyclicalLearningRate)]
+    for cls in {*schedules}:
+        saved = api.keras.optimizers.schedules.serialize(cls(0.1, 1.0, 2))
+        assert saved["class_name"] in names
+        assert saved.get("registered_name", saved["class_name"]) in names
+    classes = {type(api.bridged("Adam")), *schedules}
+    assert len(classes) == 4
     if api is KERAS_3:
         classes.add(type(api.bridged(OPTIMIZER_V2.optimizers.SGD(0.1))))
         assert custom_objects() == names
