@@ -63,9 +63,11 @@ from legacy_opt.wrappers.loss_scale import (
     LossScaleManager,
     LossScaleOptimizer,
 )
+from legacy_opt.wrappers.lookahead import LookaheadOptimizer
 from legacy_opt.wrappers.moving_average import MovingAverageOptimizer
 from legacy_opt.wrappers.multi_optimizer import MultiOptimizer
 from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
+from legacy_opt.wrappers.swa import SWAOptimizer
 from legacy_opt.wrappers.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "GradientAccumulationOptimizer",
     "LossScaleManager",
     "LossScaleOptimizer",
+    "LookaheadOptimizer",
     "MovingAverageOptimizer",
     "MultiOptimizer",
     "MultitaskOptimizerWrapper",
@@ -96,6 +99,7 @@ __all__ = [
     "RepartitionWarning",
     "RowSlot",
     "RuleOptimizer",
+    "SWAOptimizer",
     "ScalarSlot",
     "ScipyOptimizerInterface",
     "Slot",

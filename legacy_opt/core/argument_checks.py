@@ -70,12 +70,12 @@ def positive(name: str, value: Any) -> float:
     return value
 
 
-def positive_integer(name: str, value: Any) -> int:
-    """Returns `value` as an int if it is an integer above zero.
+def integer(name: str, value: Any) -> int:
+    """Returns `value` as an int.
 
     Raises:
       TypeError: if `value` is not an integer (100.0 is a float).
-      ValueError: if `value` is not positive or not finite.
+      ValueError: if `value` is not finite.
     """
     number(name, value)
     if not isinstance(value, numbers.Integral):
@@ -83,7 +83,12 @@ def positive_integer(name: str, value: Any) -> int:
             f"{name} must be an integer, got {value!r} of type {_type_name(value)}: write it "
             "without a decimal point."
         )
-    return int(positive(name, value))
+    return int(value)
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Returns `value` as an int if it is above zero; raises the same errors as `integer`."""
+    return int(positive(name, integer(name, value)))
 
 
 def open_unit_interval(name: str, value: Any) -> float:

@@ -6,7 +6,24 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.core.variable_access import after
+
+
+def run_if(predicate: tf.Tensor, run: Callable) -> Any:
+    """Runs the operations of `run()` if `predicate` is true.
+
+    Returns a tensor that is available after the operations have run or have been skipped; None when
+    executing eagerly.
+    """
+    building = versions.building()
+    if building == versions.FUNCTION:
+        return run_by_cond(predicate, run)
+    if building != versions.EAGER:
+        return run_by_switch(predicate, data=predicate, run=lambda _: run())
+    if predicate.numpy():
+        run()
+    return None
 
 
 def run_by_switch(predicate: tf.Tensor, data: Any, run: Callable, waits_for: Any = ()) -> Any:

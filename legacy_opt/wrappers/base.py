@@ -121,6 +121,11 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         """Returns a slot of the wrapper itself, or None if the wrapper has no such slot."""
         return super().get_slot(var, name)
 
+    def own_non_slot(self, name: str) -> Any:
+        """Returns a shared (non-slot) variable of the wrapper itself, or None."""
+        with tf.init_scope():
+            return self._get_non_slot_variable(name, graph=graph_of_variables())
+
     def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
         """Returns a slot of the wrapper or of an inner optimizer, or None if it does not exist."""
         slot = self.own_slot(var, name)
@@ -142,6 +147,12 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         for inner in self._wrapped:
             variables += inner.variables()
         return variables
+
+
+def graph_of_variables() -> Optional[tf.Graph]:
+    """Returns the TF1 graph in which variables are created, or None for eager variables."""
+    with tf.init_scope():
+        return None if tf.executing_eagerly() else v1.get_default_graph()
 
 
 def name_of(optimizer: V1Optimizer) -> str:

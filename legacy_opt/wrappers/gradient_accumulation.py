@@ -35,7 +35,11 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.wrappers import accumulated_rows
-from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_increment
+from legacy_opt.wrappers.base import (
+    OptimizerWrapper,
+    check_step_to_increment,
+    graph_of_variables,
+)
 from legacy_opt.wrappers.nested_optimizers import comes_from_sync_replicas, contains_sync_replicas
 
 v1 = tf.compat.v1
@@ -181,10 +185,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         before = list(train_ops)
         graph = v1.get_default_graph()
         first_new = len(graph.get_operations())
-        if building == versions.FUNCTION:
-            done = conditions.run_by_cond(due, flush)
-        else:
-            done = conditions.run_by_switch(predicate=due, data=due, run=lambda _: flush())
+        done = conditions.run_if(due, flush)
         if global_step is not None and building == versions.GRAPH:
             operations = graph.get_operations()[first_new:]
             warn_if_step_is_not_counted(self.wrapped[0], global_step, operations)
@@ -269,7 +270,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return any(self.own_slot(home, name) is not None for name in _ONE_PER_VARIABLE)
 
     def _number_of_accumulated_variables(self) -> int:
-        graph = _graph_of_variables()
+        graph = graph_of_variables()
         keys = [key for name in _ONE_PER_VARIABLE for key in self._slot_dict(name)]
         # In a TF1 graph, the key of a slot is a tuple that begins with the graph.
         graphs = [key[0] if isinstance(key, tuple) else None for key in keys]
@@ -279,8 +280,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return self._name + "/count"
 
     def _count(self) -> Any:
-        with tf.init_scope():
-            return self._get_non_slot_variable(self._count_name(), graph=_graph_of_variables())
+        return self.own_non_slot(self._count_name())
 
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Variable
@@ -437,9 +437,3 @@ def _layout_of(name: str, variable: Variable) -> Slot:
     if name == "gradient_rows":
         return accumulated_rows.GrowingSlot(has_rows=True)
     return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
-
-
-def _graph_of_variables() -> Optional[tf.Graph]:
-    """Returns the TF1 graph in which variables are created, or None for eager variables."""
-    with tf.init_scope():
-        return None if tf.executing_eagerly() else v1.get_default_graph()
