@@ -148,7 +148,7 @@ class PeriodicOptimizer(ShadowOptimizer):
         name: Optional[str],
     ) -> Optional[Operation]:
         with parts_of_a_step(global_step):
-            updated = self._apply_inner(pairs, None, name)
+            updated = self._apply_inner(pairs, None, None)
         shadows = self._shadows_of(variables)
         with after(updated):
             if not tf.distribute.has_strategy():
@@ -173,8 +173,8 @@ class PeriodicOptimizer(ShadowOptimizer):
         self, variables: Sequence[Variable], shadows: Sequence[Variable]
     ) -> Optional[Operation]:
         """Updates shadows if they are due, and counts the step, in all replicas."""
-        count = versions.distributed_variable(self.own_non_slot(self._step_name()))
-        step = WHOLE_VARIABLE.read(count)
+        count = self.own_non_slot(self._step_name())
+        step = tf.maximum(count.read_value(), 0)  # a copy, because a ref variable may change
 
         def update_all() -> List[Any]:
             return [

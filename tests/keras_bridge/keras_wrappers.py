@@ -9,9 +9,11 @@ from legacy_opt import (
     AdamGSOptimizer,
     ClipByGlobalNormOptimizer,
     GradientAccumulationOptimizer,
+    LookaheadOptimizer,
     MovingAverageOptimizer,
     MultiOptimizer,
     MultitaskOptimizerWrapper,
+    SWAOptimizer,
 )
 from tests.support import running
 from tests.support.keras import keras_ways
@@ -66,11 +68,16 @@ def averaged(step):
     return MovingAverageOptimizer(v1.MomentumOptimizer(0.1, 0.9), 0.9, num_updates=count)
 
 
+def snapshots_of_lookahead(step):
+    return SWAOptimizer(LookaheadOptimizer(multi(step), 2, 0.3), 1, 2)
+
+
 WRAPPERS = {
     "clip(Adam)": Wrapper(lambda step: ClipByGlobalNormOptimizer(adam(), 1.0), FEW),
     "accumulate(clip(multi))": Wrapper(nested, DENSE, 3),
     "multi(accumulate, accumulate)": Wrapper(accumulated_apart, DENSE),
     "average(Momentum)": Wrapper(averaged, FEW),
+    "SWA(lookahead(multi))": Wrapper(snapshots_of_lookahead, ("matrix", "vector", "table")),
     "lagging average(Adam)": Wrapper(
         lambda step: MovingAverageOptimizer(adam(), 0.9, sequential_update=False), FEW
     ),

@@ -94,14 +94,21 @@ def multi(step):
     return legacy_opt.MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
+def periodic(step):
+    """Makes an SWAOptimizer around a LookaheadOptimizer around a MultiOptimizer."""
+    several = multi(step).wrapped[0]
+    return legacy_opt.SWAOptimizer(legacy_opt.LookaheadOptimizer(several, 3, 0.25), 1, 2)
+
+
 def check_multi(strategy):
-    """Trains with the optimizer from `multi` in a custom loop, without the bridge."""
+    """Trains with wrappers of a MultiOptimizer in a custom loop, without the bridge."""
     batches = data()
-    expected = session(multi, [summed(batch) for batch in batches])
-    loop = Loop(strategy, multi, apply_v1)
-    loop.train(batches, expected.steps)
-    loop.check_slots(expected)
-    assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
+    for make in multi, periodic:
+        expected = session(make, [summed(batch) for batch in batches])
+        loop = Loop(strategy, make, apply_v1)
+        loop.train(batches, expected.steps)
+        loop.check_slots(expected)
+        assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
 
 
 def check_names(strategy):
@@ -344,8 +351,9 @@ def check_estimator(strategy):
     ]
     # The Estimator's loss is the mean of the two replicas' losses, so each gradient is halved.
     gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
-    for name in FEW + ("adagrad decay",) * FULL + ("multi",):
-        make = OPTIMIZERS.get(name, multi)
+    makers = dict(OPTIMIZERS, multi=multi, periodic=periodic)
+    for name in FEW + ("adagrad decay",) * FULL + ("multi", "periodic"):
+        make = makers[name]
         expected = state_of_session(make, gradients)
 
         def input_fn():
@@ -385,6 +393,45 @@ def check_estimator(strategy):
         print("estimator", name)
 
 
+AVERAGING = {  # the gradient is the value, so that each step multiplies the value by 3 / 4
+    "moving": (lambda inner: MovingAverageOptimizer(inner, 0.5), [3.5, 2.875, 2.28125]),
+    "snapshots": (lambda inner: SWAOptimizer(inner, average_period=1), [3.0, 2.625, 2.3125]),
+}
+
+
+def check_estimator_averages(strategy):
+    """Trains, evaluates and continues in an Estimator with the Saver that swaps averages in."""
+    for name, (make, averages) in AVERAGING.items():
+
+        def model_fn(features, mode):
+            w = v1.get_variable("w", initializer=[4.0, 4.0])
+            loss = tf.reduce_sum(tf.square(w)) / 2 + 0 * tf.reduce_sum(features)
+            if mode == "eval":
+                metrics = {"w": v1.metrics.mean(w)}
+                return estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+            optimizer = make(v1.train.GradientDescentOptimizer(0.25))  # noqa: B023
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+            assert optimizer.average(w) is not None
+            scaffold = v1.train.Scaffold(saver=optimizer.swapping_saver())
+            return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
+
+        def input_fn():
+            return v1.data.Dataset.from_tensor_slices(np.zeros([16, 2], "f")).batch(1)
+
+        with tempfile.TemporaryDirectory() as directory:
+            config = estimator.RunConfig(directory, train_distribute=strategy)
+            trained = estimator.Estimator(model_fn, None, config)
+            for steps in 2, 3:
+                trained.train(input_fn, max_steps=steps)
+                reader = v1.train.NewCheckpointReader(trained.latest_checkpoint())
+                shapes = reader.get_variable_to_shape_map()
+                (slot,) = [key for key in shapes if key.startswith("w/")]
+                assert_equal(reader.get_tensor("w"), np.float32([averages[steps - 1]] * 2), name)
+                assert_equal(reader.get_tensor(slot), np.float32([4 * 0.75**steps] * 2), name)
+                assert trained.evaluate(input_fn, steps=1)["w"] == averages[steps - 1]
+        print("estimator", name)
+
+
 def check_maxima(directory, expected):
     """Checks that SlotSummaryHook has summarized each slot once, not once for each replica."""
     maxima = {}
@@ -401,7 +448,7 @@ def check_maxima(directory, expected):
 def main(checks):
     """Runs checks on two replicas."""
     arguments = {}
-    if "estimator" in checks:
+    if any(check.startswith("estimator") for check in checks):
         # In Sessions of TensorFlow 2.15, the default (a sum by collective operations) hangs.
         arguments["cross_device_ops"] = tf.distribute.ReductionToOneDevice()
     strategy = two_devices(**arguments)

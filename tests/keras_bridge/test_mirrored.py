@@ -33,7 +33,7 @@ def test_two_replicas(api, full):
 
 @estimators.needed
 def test_v1_optimizers_in_an_estimator(full):
-    run(["estimator"], full)
+    run(["estimator", "estimator_averages"], full)
 
 
 @pytest.mark.full

@@ -17,10 +17,12 @@ from legacy_opt import (
     ClipByNormOptimizer,
     ClipByValueOptimizer,
     GradientAccumulationOptimizer,
+    LookaheadOptimizer,
     MovingAverageOptimizer,
     MultiOptimizer,
     MultitaskOptimizerWrapper,
     OptimizerWrapper,
+    SWAOptimizer,
     VariableClippingOptimizer,
 )
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint, save_v1_checkpoint, to_v1
@@ -107,6 +109,7 @@ class Training:
 
 
 SAVED = ["accumulate(clip(multi))", "multi(accumulate, accumulate)", "average(Momentum)"]
+SAVED += ["SWA(lookahead(multi))"]
 HALF = 4  # the tests save after 4 steps, in the middle of an accumulation of 3 gradients
 
 
@@ -217,6 +220,8 @@ CONFIGURED = {
     "clip by global norm": lambda: ClipByGlobalNormOptimizer(sgd(), 0.5, sum_duplicates=False),
     "accumulate": lambda: GradientAccumulationOptimizer(sgd(), 2, name="Mine"),
     "average": lambda: MovingAverageOptimizer(sgd(), 0.5, sequential_update=False),
+    "lookahead": lambda: LookaheadOptimizer(sgd(), 2, 0.25, name="Mine"),
+    "snapshots": lambda: SWAOptimizer(sgd(), 1, 2),
     "multitask": lambda: MultitaskOptimizerWrapper(v1.train.AdamOptimizer(0.1)),
     "nested": lambda: keras_wrappers.nested(None),
     "a schedule inside": lambda: MultiOptimizer(

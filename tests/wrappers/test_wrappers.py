@@ -70,6 +70,27 @@ def train_averaged(problem, sequential, counted):
     return steps, {(name, "moving_average"): value for name, value in averages.items()}
 
 
+def train_with_lookahead(problem):
+    """Synchronizes the slow weights after the second and the fourth step."""
+    values, steps = {name: value.copy() for name, value in problem.values.items()}, []
+    slow = dict(values)
+    for number, step in enumerate(problem.gradients, 1):
+        for name, gradient in step.items():
+            values[name] = values[name] - RATE * dense(gradient, values[name])
+            if number % 2 == 0:
+                slow[name] = slow[name] + np.float32(0.3) * (values[name] - slow[name])
+                values[name] = slow[name]
+        steps.append(dict(values))
+    return steps, {(name, "slow"): value for name, value in slow.items()}
+
+
+def train_with_snapshots(problem):
+    """Averages snapshots after the steps 1 and 3, which are counted from 0."""
+    steps, _ = train_clipped(problem, dict)
+    means = {name: (steps[1][name] + steps[3][name]) / 2 for name in problem.values}
+    return steps, {(name, "average"): value for name, value in means.items()}
+
+
 def train_multitask(problem):
     values, steps = {name: value.copy() for name, value in problem.values.items()}, []
     velocity = {name: np.zeros_like(value) for name, value in values.items()}
@@ -125,6 +146,11 @@ WRAPPERS = {
     "average": averaging(True, False),
     "average-counted": averaging(True, True),
     "average-beside": averaging(False, True),
+    "lookahead": (
+        lambda step: legacy_opt.LookaheadOptimizer(sgd(), 2, slow_step_size=0.3),
+        train_with_lookahead,
+    ),
+    "snapshots": (lambda step: legacy_opt.SWAOptimizer(sgd(), 1, 2), train_with_snapshots),
     "multitask": (
         lambda step: legacy_opt.MultitaskOptimizerWrapper(momentum()),
         train_multitask,
@@ -399,6 +425,11 @@ NESTS = {
     "multitask(accumulate)": (lambda: legacy_opt.MultitaskOptimizerWrapper(accumulated(sgd())), 2),
     "multitask(decayed)": (lambda: legacy_opt.MultitaskOptimizerWrapper(decayed()), 1),
     "accumulate(average)": (lambda: accumulated(legacy_opt.MovingAverageOptimizer(sgd(), 0.5)), 2),
+    "accumulate(lookahead)": (lambda: accumulated(legacy_opt.LookaheadOptimizer(sgd(), 2)), 2),
+    "multitask(snapshots)": (
+        lambda: legacy_opt.MultitaskOptimizerWrapper(legacy_opt.SWAOptimizer(sgd(), 0, 2)),
+        1,
+    ),
 }
 
 
@@ -434,6 +465,19 @@ WRONG = {
     "sequential": (
         lambda: legacy_opt.MovingAverageOptimizer(sgd(), sequential_update=None),
         "sequential_update must be True or False",
+    ),
+    "no period": (lambda: legacy_opt.LookaheadOptimizer(sgd(), 0), "sync_period must be positive"),
+    "half": (lambda: legacy_opt.SWAOptimizer(sgd(), 0, 0.5), "average_period must be an integer"),
+    "start": (lambda: legacy_opt.SWAOptimizer(sgd(), -1), "start_averaging must not be negative"),
+    "backwards": (
+        lambda: legacy_opt.LookaheadOptimizer(sgd(), slow_step_size=-0.5),
+        "slow_step_size must not be negative",
+    ),
+    "counts batches": (
+        lambda: legacy_opt.LookaheadOptimizer(
+            legacy_opt.MovingAverageOptimizer(accumulated(sgd()))
+        ),
+        r"GradientAccumulationOptimizer\(LookaheadOptimizer\(optimizer\), steps=2\)",
     ),
     "no norm": (lambda: legacy_opt.clip_gradients_by_norm(sgd(), 0), "clip_norm must be positive"),
     "nan": (lambda: legacy_opt.ClipByNormOptimizer(sgd(), np.nan), "clip_norm must be finite"),
