@@ -16,6 +16,7 @@ if _FOR_TOOLS:
     from .in_keras.plain_keras.translation import from_plain_keras, to_plain_keras
     from .in_keras.session_comparison import compare_with_session
     from .in_keras.v1_optimizers.serialization import register_optimizer
+    from .in_keras.weight_averages import EvaluateAverages, averages
     from .old_programs.old_names.patching import patch_tensorflow
     from .state.checkpoint_files.errors import CheckpointError
     from .state.checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
@@ -28,6 +29,8 @@ _MODULES = ("contrib", "estimator")
 _HOMES = {
     "CheckpointError": "state.checkpoint_files.errors",
     "CheckpointMismatch": "state.checkpoints.report",
+    "EvaluateAverages": "in_keras.weight_averages",
+    "averages": "in_keras.weight_averages",
     "compare_with_session": "in_keras.session_comparison",
     "custom_objects": "in_keras.bridge",
     "diagnose": "cli.diagnosis",
@@ -47,6 +50,8 @@ _HOMES = {
 __all__ = [
     "CheckpointError",
     "CheckpointMismatch",
+    "EvaluateAverages",
+    "averages",
     "compare_with_session",
     "contrib",
     "custom_objects",

@@ -44,6 +44,7 @@ ALLOWED = {
     ".in_keras.beta_powers": [],
     ".in_keras.embedding_rows": ["versions", "core"],
     ".in_keras.side_by_side": [],
+    ".in_keras.weight_averages": [*OF_V1, *ADAPTED],
     ".in_keras.v1_optimizers": [*OF_V1, ".messages"],
     ".in_keras.keras_adapters": ["versions", "core", ".in_keras.v1_optimizers"],
     ".in_keras.keras_bridge": [*OF_V1, ".arrays", ".messages", *ADAPTED],
