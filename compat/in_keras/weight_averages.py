@@ -1,17 +1,14 @@
-"""Evaluates Keras models with the averages of their weights, and goes on with the weights.
+"""Evaluates Keras models with the averages of their weights, and trains on with the weights.
 
-An optimizer that `to_keras` made from a `MovingAverageOptimizer` or an `SWAOptimizer` has the
-averages in slots. While a model has the averages, the slots have the trained weights, so that
-nothing is lost if a program ends.
+The averages are slots of an optimizer that `to_keras` made. While a model has the averages, the
+slots have the trained weights, so that files of the whole model contain both.
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
-
-import numpy as np
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from legacy_opt import versions
 from legacy_opt.core.types import KerasModel, KerasVariable, Variable
@@ -19,16 +16,8 @@ from legacy_opt.wrappers.averages import AveragingOptimizer
 
 from .v1_optimizers import nesting
 
-
-class _Exchange(NamedTuple):
-    weight: KerasVariable
-    average: Variable
-    trained: np.ndarray  # the values before the exchange
-    mean: np.ndarray
-
-
-# {model: its exchanged values}. These are kept outside of the callback, so that any later callback
-# can undo what an interrupted evaluation has left.
+# {model: a list of (weight, average, value of the weight, value of the average), the values before
+# the exchange}. Any later use undoes what an interrupted evaluation has left.
 _exchanges: Any = weakref.WeakKeyDictionary()
 
 
@@ -36,13 +25,9 @@ _exchanges: Any = weakref.WeakKeyDictionary()
 def averages(model: KerasModel) -> Iterator[None]:
     """Scope in which the weights of a model are their averages.
 
-    In this scope, evaluate, export or save the model, but do not train. At the end of the scope,
-    also after an error, the trained weights are back, and training goes on with the same bits.
-    Weights that were assigned in the scope, for example by `load_weights`, keep their new values.
-    Weights without an average, such as the statistics of batch normalization, stay as they are.
-
-    In the scope, the optimizer's slots contain the trained weights. Therefore a file of the whole
-    model, saved in the scope, contains both.
+    In the scope, evaluate, export or save the model, but do not train. At its end, also after an
+    error, the trained weights are back. Weights that were assigned in the scope keep their new
+    values. Weights without an average, such as those of batch normalization, stay as they are.
 
     Example::
 
@@ -55,8 +40,7 @@ def averages(model: KerasModel) -> Iterator[None]:
 
     Args:
       model: a compiled Keras model whose optimizer `to_keras` made from a `MovingAverageOptimizer`
-        or an `SWAOptimizer`, or from wrappers that contain one. If averages are averaged again, the
-        outer averages are used.
+        or an `SWAOptimizer`, or from wrappers that contain one.
 
     Raises:
       TypeError: the model's optimizer has no averages.
@@ -70,8 +54,7 @@ def averages(model: KerasModel) -> Iterator[None]:
 
 
 def _weights_and_averages(model: KerasModel) -> List[Tuple[KerasVariable, Variable]]:
-    optimizer = model.optimizer
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # if it scales losses
     driver = getattr(optimizer, "_v1", None)
     nested = [] if driver is None else nesting.nested_optimizers(driver.optimizer)
     optimizers = [each.optimizer for each in nested]
@@ -90,50 +73,39 @@ def _weights_and_averages(model: KerasModel) -> List[Tuple[KerasVariable, Variab
 
 def _exchange(model: KerasModel, pairs: List[Tuple[KerasVariable, Variable]]) -> None:
     _undo(model)  # an interrupted evaluation may have left the averages in the weights
-    values = [
-        _Exchange(weight, average, versions.value_of(weight), versions.value_of(average))
-        for weight, average in pairs
-    ]
+    values = [(*pair, *map(versions.value_of, pair)) for pair in pairs]
     _exchanges[model] = values  # before the first assignment, which may be interrupted
-    for each in values:
-        versions.assign_to(each.weight, each.mean)
-        versions.assign_to(each.average, each.trained)
+    for weight, average, trained, mean in values:
+        versions.assign_to(weight, mean)
+        versions.assign_to(average, trained)
 
 
 def _undo(model: KerasModel) -> None:
     """Assigns the values before the exchange, except to variables that have changed since."""
-    for each in _exchanges.get(model, ()):
-        if _equal(versions.value_of(each.weight), each.mean):
-            versions.assign_to(each.weight, each.trained)
-        if _equal(versions.value_of(each.average), each.trained):
-            versions.assign_to(each.average, each.mean)
+    for weight, average, trained, mean in _exchanges.get(model, ()):
+        for variable, exchanged, before in (weight, mean, trained), (average, trained, mean):
+            if versions.value_of(variable).tobytes() == exchanged.tobytes():
+                versions.assign_to(variable, before)
     _exchanges.pop(model, None)  # after the last assignment
 
 
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.tobytes() == other.tobytes()  # also if there are NaNs
-
-
-def _callback_classes() -> Tuple[type, ...]:
-    """Returns Keras' classes of callbacks, of all installed generations of Keras."""
-    classes = []
+def _callback_classes() -> Iterator[type]:
+    """Yields the Callback classes of Keras 3 and Keras 2, as far as these are installed."""
     for find in versions.keras_3, versions.keras_2:
         with contextlib.suppress(ImportError):
-            classes.append(find().callbacks.Callback)
-    return tuple(classes)
+            yield find().callbacks.Callback
 
 
-_Callback: Any = type("_Callback", _callback_classes(), {})
+_Callback: Any = type("_Callback", tuple(_callback_classes()), {})
 
 
 class EvaluateAverages(_Callback):
     """Keras callback: evaluates with the averages of the weights, and trains on with the weights.
 
-    Validation in `fit`, and `evaluate(callbacks=[EvaluateAverages()])`, use the averages of a
-    `MovingAverageOptimizer` or an `SWAOptimizer`; see `averages`. Afterwards the trained weights
-    are back. If an evaluation is interrupted (by an error, or by KeyboardInterrupt), the model
-    still has the averages. Then the next `fit` or `evaluate` with this callback, also with another
-    object of this class, begins with the trained weights, and `averages` ends with them.
+    Validation in `fit`, and ``evaluate(callbacks=[EvaluateAverages()])``, use the averages of a
+    `MovingAverageOptimizer` or an `SWAOptimizer`, like `averages`. If an error or KeyboardInterrupt
+    ends an evaluation, the model has the averages until the next `fit` or `evaluate` with an object
+    of this class, or the next `averages`, which begin with the trained weights.
 
     Example::
 
@@ -145,8 +117,8 @@ class EvaluateAverages(_Callback):
         model.fit(x, y, validation_data=(x, y), callbacks=callbacks, verbose=0)
 
     Args:
-      save_averages: whether the model also has the averages while the callbacks after this one run
-        at the end of an epoch. ``[EvaluateAverages(save_averages=True), ModelCheckpoint(path)]``
+      save_averages: whether the model also has the averages at the end of an epoch, while the
+        callbacks after this one run: ``[EvaluateAverages(save_averages=True), ModelCheckpoint(…)]``
         saves averages. Callbacks before this one get the trained weights.
 
     Raises:
@@ -157,22 +129,18 @@ class EvaluateAverages(_Callback):
         super().__init__()
         self._save_averages = save_averages
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        _weights_and_averages(self.model)  # raises an error before the training
-        _undo(self.model)
-
     def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         _exchange(self.model, _weights_and_averages(self.model))
 
     def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         _undo(self.model)
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        if self._save_averages:
-            _exchange(self.model, _weights_and_averages(self.model))
-
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         _undo(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self._save_averages:
+            self.on_test_begin()
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         _undo(self.model)

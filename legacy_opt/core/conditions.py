@@ -11,17 +11,13 @@ from legacy_opt.core.variable_access import after
 
 
 def run_if(predicate: tf.Tensor, run: Callable) -> Any:
-    """Runs the operations of `run()` if `predicate` is true.
-
-    Returns a tensor that is available after the operations have run or have been skipped; None when
-    executing eagerly.
-    """
+    """Runs the operations of `run()` if `predicate` is true; returns a tensor, or None if eager."""
     building = versions.building()
     if building == versions.FUNCTION:
         return run_by_cond(predicate, run)
     if building != versions.EAGER:
-        return run_by_switch(predicate, data=predicate, run=lambda _: run())
-    if predicate.numpy():
+        return run_by_switch(predicate, predicate, lambda _: run())
+    if predicate:
         run()
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -21,9 +21,13 @@ class AveragingOptimizer(ShadowOptimizer):
         """Returns the average of a variable, or None if the average does not exist yet."""
         return self._shadow_of(variable)
 
-    def _note_new_shadow(self, variable: Variable) -> None:
+    def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:
+        averages = super()._create_missing_shadows(variables)
         if versions.for_a_session():
-            v1.add_to_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES, variable)
+            with tf.init_scope():
+                averaged = v1.get_collection_ref(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
+                averaged += [each for each in variables if all(each is not one for one in averaged)]
+        return averages
 
     def swapping_saver(
         self,

@@ -5,9 +5,8 @@ After each `sync_period`-th update by the inner optimizer::
     slow += slow_step_size * (w - slow)
     w = slow
 
-Source: Zhang, Lucas, Hinton, Ba, "Lookahead Optimizer: k steps forward, 1 step back"
-(arXiv:1907.08610), and `tfa.optimizers.Lookahead` of TensorFlow Addons 0.23. The arguments, the
-slot and the arithmetic are those of Addons.
+Source: arXiv:1907.08610 (Zhang et al.), and `tfa.optimizers.Lookahead` of TensorFlow Addons 0.23,
+with the same arguments, slot and arithmetic.
 """
 
 from __future__ import annotations
@@ -26,19 +25,11 @@ from legacy_opt.wrappers.shadows import WHOLE_VARIABLE, PeriodicOptimizer
 class LookaheadOptimizer(PeriodicOptimizer):
     """Moves slow weights towards the trained weights every few steps, and goes on from there.
 
-    The inner optimizer trains the variables ("fast weights"). In every `sync_period`-th step, the
-    slow weights move by the fraction `slow_step_size` of the way to the fast weights, and the fast
-    weights are set to the slow weights. Slots of the inner optimizer do not change. Lookahead
-    around `RectifiedAdamOptimizer` is known as "Ranger".
-
-    A variable without a gradient in a step does not change, and the step counts nevertheless. A
-    sparse gradient synchronizes all rows. An average or a table of slow weights therefore takes the
-    memory of the variable.
-
     The slow weights of `w` are the slot `slow`, the variable ``w/Lookahead`` with the shape and
-    dtype of `w`, which starts at the initial value of `w`. (In eager execution and in a
-    `tf.function`: at the value before the first training step.) The shared variable
-    ``Lookahead/step``, int64, counts the steps.
+    dtype of `w`. They start at the initial value of `w` (in eager execution and in a `tf.function`,
+    at the value before the first training step). The shared variable ``Lookahead/step``, int64,
+    counts the steps. A variable without a gradient in a step does not change, and the step counts
+    nevertheless. A sparse gradient synchronizes all rows.
 
     Example::
 
@@ -50,16 +41,15 @@ class LookaheadOptimizer(PeriodicOptimizer):
         print(w.numpy())  # [0.75]
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer` that updates variables in each step.
+      optimizer: the v1 optimizer that updates the variables.
       sync_period: the number of steps between synchronizations, a positive integer.
-      slow_step_size: the fraction of the way from the slow to the fast weights: a number, scalar
+      slow_step_size: the part of the way from the slow to the trained weights: a number, scalar
         tensor or variable, or a callable that returns one of these.
       name: the name of this optimizer and its slots.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or another argument has the wrong type.
-      ValueError: a number is out of its range, NaN or infinite; or `optimizer` contains a
-        `GradientAccumulationOptimizer`, which must be outside.
+      ValueError: a number is out of its range; or `optimizer` accumulates gradients.
     """
 
     _shadow = "slow"
@@ -84,5 +74,7 @@ class LookaheadOptimizer(PeriodicOptimizer):
         size = tf.cast(current_value("slow_step_size", self._slow_step_size), slow.dtype)
         synchronized = slow + size * (WHOLE_VARIABLE.read(variable) - slow)
         with after(synchronized):
-            writes = [WHOLE_VARIABLE.assign(each, synchronized) for each in (shadow, variable)]
-        return tf.group(*[write for write in writes if write is not None])
+            return tf.group(
+                WHOLE_VARIABLE.assign(shadow, synchronized),
+                WHOLE_VARIABLE.assign(variable, synchronized),
+            )

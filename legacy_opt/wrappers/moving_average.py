@@ -18,7 +18,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.types import (
-    GradAndVar,
+    GradsAndVars,
     Hyperparameter,
     Operation,
     Tensor,
@@ -103,23 +103,27 @@ class MovingAverageOptimizer(AveragingOptimizer):
             self._num_updates = argument_checks.not_negative("num_updates", num_updates)
         self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
-    def _apply_with_shadows(
+    def apply_gradients(
         self,
-        pairs: List[GradAndVar],
-        variables: List[Variable],
-        global_step: Optional[Variable],
-        name: Optional[str],
-    ) -> Operation:
-        if self._sequential_update:
-            updated = self._apply_inner(pairs, global_step, name)
-            with after(updated):
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
+        """Applies gradients and updates the averages.
+
+        See `tf.compat.v1.train.Optimizer.apply_gradients`.
+        """
+        with self._step(grads_and_vars) as (pairs, variables):
+            if self._sequential_update:
+                updated = super().apply_gradients(pairs, global_step, name)
+                with after(updated):
+                    moves, remaining = self._move(variables)
+            else:
                 moves, remaining = self._move(variables)
-        else:
-            moves, remaining = self._move(variables)
-            with after(*moves, *(amount for _, amount in remaining)):
-                updated = self._apply_inner(pairs, global_step, name)
-        moves += self._subtract_all(remaining)
-        return tf.group(updated, *moves, name="train_with_avg")
+                with after(*moves, *(amount for _, amount in remaining)):
+                    updated = super().apply_gradients(pairs, global_step, name)
+            moves += self._subtract_all(remaining)
+            return tf.group(updated, *moves, name="train_with_avg")
 
     def _move(
         self, variables: Sequence[Variable]

@@ -1,12 +1,11 @@
-"""Stochastic weight averaging: the mean of snapshots of the variables.
+"""Stochastic weight averaging (SWA): the mean of snapshots of the variables.
 
-After the update by the inner optimizer in the steps start, start + period, start + 2 period, …::
+After the inner optimizer's update in the steps start, start + period, start + 2 period, …::
 
     average = (average * n + w) / (n + 1)        where n is the number of earlier snapshots
 
-Source: Izmailov, Podoprikhin, Garipov, Vetrov, Wilson, "Averaging Weights Leads to Wider Optima and
-Better Generalization" (arXiv:1803.05407), and `tfa.optimizers.SWA` of TensorFlow Addons 0.23. The
-arguments, the slot and the arithmetic are those of Addons.
+Source: arXiv:1803.05407 (Izmailov et al.), and `tfa.optimizers.SWA` of TensorFlow Addons 0.23, with
+the same arguments, slot and arithmetic.
 """
 
 from __future__ import annotations
@@ -25,20 +24,12 @@ from legacy_opt.wrappers.shadows import WHOLE_VARIABLE, PeriodicOptimizer
 class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
     """Computes the mean of snapshots of each trained variable (stochastic weight averaging).
 
-    Snapshots are taken after the steps `start_averaging`, ``start_averaging + average_period``, …;
-    the first step has the number 0. Usually the learning rate is high or cyclic in these steps, and
-    a snapshot is taken at the end of a cycle. As in `MovingAverageOptimizer`, `average(w)` returns
-    the average of `w`, and `swapping_saver` saves the averages under the variables' names.
-
-    The average of `w` is the slot `average`, the variable ``w/SWA`` with the shape and dtype of
-    `w`. Before the first snapshot, it equals the variable. (In Addons it is zero, so that an
-    evaluation with the averages would evaluate a model of zeros.) Averages of 16-bit variables are
-    computed in float32. A variable without a gradient in a step is not averaged in this step, and
-    the step counts nevertheless. A sparse gradient averages all rows. The shared variable
-    ``SWA/step``, int64, counts the steps.
-
-    If a model has batch normalization, its moving statistics do not fit the averages: compute them
-    again, by passing data through the model with the averages in training mode.
+    As in `MovingAverageOptimizer`, `average(w)` returns the average of `w`, and `swapping_saver`
+    saves the averages under the variables' names. The average is the slot `average`, the variable
+    ``w/SWA`` with the shape and dtype of `w`. Before the first snapshot, it equals the variable.
+    (In Addons it is zero then.) Averages of 16-bit variables are computed in float32. The shared
+    variable ``SWA/step``, int64, counts the steps. A variable without a gradient in a step is not
+    averaged, and the step counts nevertheless. A sparse gradient averages all rows.
 
     Example::
 
@@ -50,16 +41,15 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
         print(w.numpy(), optimizer.average(w).numpy())  # [0.5] [0.625]
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer` that updates variables in each step.
-      start_averaging: the number of the step after which the first snapshot is taken, an integer of
-        at least 0.
+      optimizer: the v1 optimizer that updates the variables.
+      start_averaging: the step after which the first snapshot is taken, an integer; the first step
+        is 0.
       average_period: the number of steps from a snapshot to the next, a positive integer.
       name: the name of this optimizer and its slots.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or another argument has the wrong type.
-      ValueError: a number is out of its range; or `optimizer` contains a
-        `GradientAccumulationOptimizer`, which must be outside.
+      ValueError: a number is out of its range; or `optimizer` accumulates gradients.
     """
 
     _shadow = "average"
@@ -85,8 +75,8 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
     def _update(self, variable: Variable, shadow: Variable, step: Tensor) -> Any:
         dtype = shadow.dtype.base_dtype
         wide = wide_dtype(dtype)
-        snapshots = tf.maximum((step - self._start_averaging) // self._average_period, 0)
-        snapshots = tf.cast(snapshots, wide)
+        earlier = tf.maximum((step - self._start_averaging) // self._average_period, 0)
+        earlier = tf.cast(earlier, wide)
         average, value = (tf.cast(WHOLE_VARIABLE.read(each), wide) for each in (shadow, variable))
-        average = (average * snapshots + value) / (snapshots + 1)
+        average = (average * earlier + value) / (earlier + 1)
         return WHOLE_VARIABLE.assign(shadow, tf.cast(average, dtype))
