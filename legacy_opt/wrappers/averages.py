@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import tensorflow as tf
 
@@ -17,17 +17,11 @@ v1 = tf.compat.v1
 class AveragingOptimizer(ShadowOptimizer):
     """Base class of wrappers whose shadows are averages of the variables."""
 
+    _collection = v1.GraphKeys.MOVING_AVERAGE_VARIABLES
+
     def average(self, variable: Variable) -> Optional[Variable]:
         """Returns the average of a variable, or None if the average does not exist yet."""
         return self._shadow_of(variable)
-
-    def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:
-        averages = super()._create_missing_shadows(variables)
-        if versions.for_a_session():
-            with tf.init_scope():
-                averaged = v1.get_collection_ref(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
-                averaged += [each for each in variables if all(each is not one for one in averaged)]
-        return averages
 
     def swapping_saver(
         self,

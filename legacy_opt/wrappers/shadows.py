@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ClassVar, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +29,7 @@ class ShadowOptimizer(OptimizerWrapper):
 
     _shadow: ClassVar[str] = ""
     _op_name: ClassVar[Optional[str]] = None  # ends the names of shadows; by default, `_name`
+    _collection: ClassVar[Optional[str]] = None  # of a graph: the variables that have shadows
 
     # An Estimator makes an optimizer in each replica, but only that of the first replica gets
     # slots. The others refer to it.
@@ -70,6 +71,8 @@ class ShadowOptimizer(OptimizerWrapper):
                         value = first_value(variable)
                         op_name = self._op_name or self._name
                         self._get_or_make_slot(variable, value, self._shadow, op_name)
+                    if self._collection and versions.for_a_session():
+                        tf.compat.v1.add_to_collection(self._collection, variable)
             return [self.own_slot(variable, self._shadow) for variable in variables]
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
@@ -114,11 +117,7 @@ class PeriodicOptimizer(ShadowOptimizer):
                 updated = super().apply_gradients(pairs)
             lists = variables, self._shadows_of(variables)
             with after(updated):
-                if tf.distribute.has_strategy():
-                    context = tf.distribute.get_replica_context()
-                    done = context.merge_call(lambda _, *each: self._finish_step(*each), lists)
-                else:
-                    done = self._finish_step(*lists)
+                done = tf.distribute.get_replica_context().merge_call(self._finish_step, lists)
             return whole_step([updated, done], global_step, name or self._name)
 
     def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:
@@ -127,22 +126,15 @@ class PeriodicOptimizer(ShadowOptimizer):
             self._create_non_slot_variable(np.int64(0), f"{self._name}/step", colocate_with=first)
         return super()._create_missing_shadows(variables)
 
-    def _finish_step(self, variables: List[Variable], shadows: List[Variable]) -> Any:
+    def _finish_step(self, strategy: Any, variables: List[Any], shadows: List[Any]) -> Any:
+        update = strategy.extended.update  # of all components of a distributed variable
         count = self.own_non_slot(f"{self._name}/step")
         step = tf.maximum(count.read_value(), 0)  # a copy, because a ref variable may change
 
         def update_all() -> List[Any]:
             pairs = zip(variables, shadows)
-            return [_in_all_replicas(self._update, one, other, step) for one, other in pairs]
+            return [update(one, self._update, args=(other, step)) for one, other in pairs]
 
         updated = conditions.run_if(self._is_due(step), update_all)
         with after(updated):
-            return tf.group(updated, _in_all_replicas(WHOLE_VARIABLE.add, count, 1))
-
-
-def _in_all_replicas(update: Callable[..., Any], variable: Variable, *others: Any) -> Any:
-    """Updates a variable, in a strategy all components of a distributed variable."""
-    if tf.distribute.has_strategy():
-        return tf.distribute.get_strategy().extended.update(variable, update, args=others)
-    with tf.device(variable.device):
-        return update(variable, *others)
+            return tf.group(updated, update(count, WHOLE_VARIABLE.add, args=(1,)))

@@ -99,6 +99,8 @@ REFUSED_WRAPPERS = {
     "GradientAccumulationOptimizer": lambda inner, _: legacy_opt.GradientAccumulationOptimizer(
         inner, 2
     ),
+    "LookaheadOptimizer": lambda inner, _: legacy_opt.LookaheadOptimizer(inner),
+    "SWAOptimizer": lambda inner, _: legacy_opt.SWAOptimizer(inner),
     "MovingAverageOptimizer": lambda inner, _: legacy_opt.MovingAverageOptimizer(inner),
     "VariableClippingOptimizer": lambda inner, variable: legacy_opt.VariableClippingOptimizer(
         inner, [(variable, [1])], 0.5

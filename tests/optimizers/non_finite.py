@@ -41,7 +41,9 @@ WRAPPERS = {
     "LossScaleOptimizer": lambda: legacy_opt.LossScaleOptimizer(
         sgd(), legacy_opt.FixedLossScaleManager(64.0)
     ),
+    "LookaheadOptimizer": lambda: legacy_opt.LookaheadOptimizer(sgd(), 1),
     "MovingAverageOptimizer": lambda: legacy_opt.MovingAverageOptimizer(sgd()),
+    "SWAOptimizer": lambda: legacy_opt.SWAOptimizer(sgd(), average_period=1),
     "MultiOptimizer": lambda: legacy_opt.MultiOptimizer([(sgd(), "other")], default=sgd()),
     "MultitaskOptimizerWrapper": lambda: legacy_opt.MultitaskOptimizerWrapper(sgd()),
     "VariableClippingOptimizer": lambda: legacy_opt.VariableClippingOptimizer(

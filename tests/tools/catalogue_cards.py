@@ -360,6 +360,30 @@ CARDS = (
         measured="MovingAverageOptimizer(GradientDescentOptimizer(0.1))",
     ),
     Card(
+        "SWAOptimizer",
+        "if a training with a high or cyclic learning rate should end in the mean of its weights",
+        r"\bar{w} \leftarrow \frac{n \bar{w} + w}{n + 1}",
+        "legacy_opt.SWAOptimizer(\n"
+        "    v1.train.MomentumOptimizer(0.05, 0.9), start_averaging=1000, average_period=100\n"
+        ")",
+        "before the first snapshot, averages equal the variables, and are not zero",
+        _IN_KERAS,
+        "`torch.optim.swa_utils.AveragedModel`",
+        "wrappers.md",
+        measured="SWAOptimizer(GradientDescentOptimizer(0.1))",
+    ),
+    Card(
+        "LookaheadOptimizer",
+        "for a steadier training by any optimizer; around RectifiedAdam it is known as Ranger",
+        r"s \leftarrow s + \alpha (w - s), \quad w \leftarrow s",
+        "legacy_opt.LookaheadOptimizer(v1.train.AdamOptimizer(0.001), sync_period=6)",
+        "–",
+        _IN_KERAS,
+        "–",
+        "wrappers.md",
+        measured="LookaheadOptimizer(GradientDescentOptimizer(0.1))",
+    ),
+    Card(
         "VariableClippingOptimizer",
         "if rows of an embedding should have a bounded norm",
         r"w \leftarrow w \cdot \min(1, \frac{c}{|w|})",

@@ -26,8 +26,10 @@ WRAPPERS = {
     "GradientAccumulationOptimizer": lambda inner: legacy_opt.GradientAccumulationOptimizer(
         inner, 2
     ),
+    "LookaheadOptimizer": legacy_opt.LookaheadOptimizer,
     "MovingAverageOptimizer": legacy_opt.MovingAverageOptimizer,
     "MultiOptimizer": lambda inner: legacy_opt.MultiOptimizer([(inner, ".*")]),
+    "SWAOptimizer": legacy_opt.SWAOptimizer,
 }
 
 
