@@ -32,7 +32,7 @@ def averages(model: KerasModel) -> Iterator[None]:
     Example::
 
         v1_optimizer = legacy_opt.MovingAverageOptimizer(legacy_opt.LazyAdamOptimizer(0.01), 0.99)
-        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
         model.compile(legacy_opt.compat.to_keras(v1_optimizer), "mse")
         model.fit(tf.ones([8, 2]), tf.ones([8, 1]), verbose=0)
         with legacy_opt.compat.averages(model):
@@ -110,7 +110,7 @@ class EvaluateAverages(_Callback):
     Example::
 
         v1_optimizer = legacy_opt.SWAOptimizer(legacy_opt.LazyAdamOptimizer(0.01))
-        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
         model.compile(legacy_opt.compat.to_keras(v1_optimizer), "mse")
         x, y = tf.ones([8, 2]), tf.ones([8, 1])
         callbacks = [legacy_opt.compat.EvaluateAverages()]

@@ -292,8 +292,17 @@ def first_value(variable: Variable) -> Tensor:
 
     In a TF1 graph with v2 control flow, the result for a ref variable is always the initial value,
     because a v2 cond would read the variable even if it is not initialized.
+
+    Raises:
+      ValueError: the variable gets its value only when the function runs that is being built.
     """
     if versions.building() != versions.GRAPH:
+        if tf.executing_eagerly() and not variable.is_initialized():
+            raise ValueError(
+                f"A slot starts at the value of {variable.name!r}, which has none yet, because it "
+                "was created in the function that trains it. Create it before: a Keras model "
+                "with keras.Input(shape), or by model.build(shape)."
+            )
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):
         return variable.initial_value

@@ -197,6 +197,15 @@ def test_other_optimizers_raise_an_error(api):
         pass
 
 
+@pytest.mark.keras3
+def test_a_model_that_the_first_step_builds_raises_an_error():
+    """Its weights get their values when the first step runs, after the averages are created."""
+    model = KERAS_3.keras.Sequential([KERAS_3.keras.layers.Dense(1)])
+    model.compile(made(KERAS_3).optimizer, "mse")
+    with pytest.raises(ValueError, match="has none yet.*keras.Input"):
+        fit(model, [])
+
+
 @pytest.mark.parametrize("name", ["snapshots", "nested"])
 def test_a_saved_model_goes_on(api, name, tmp_path):
     keras, file = api.keras, "model.keras" if api is KERAS_3 else "model.h5"
