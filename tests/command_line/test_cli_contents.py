@@ -258,6 +258,19 @@ def test_moving_averages_of_variables_and_of_slots():
     }
 
 
+def test_averages_and_slow_weights_of_wrappers():
+    def train(step, variables):
+        inner = legacy_opt.SWAOptimizer(TRAIN.MomentumOptimizer(0.1, 0.9))
+        minimizing(lambda step: legacy_opt.LookaheadOptimizer(inner))(step, variables)
+
+    found = named_contents(tensors_of(train))
+    labels = {guess.label for guess in found.optimizers}
+    assert labels == {"Momentum", "averages of SWA", "slow weights of Lookahead"}
+    roles = {"Momentum": "momentum", "SWA": "average", "Lookahead": "slow"}
+    found_roles = [slot_roles(variable) for variable in found.variables]
+    assert roles in found_roles and all(each in ({}, roles) for each in found_roles)
+
+
 def test_deeprecs_adam_async_and_berts_adam():
     tensors = {"x": info(5, 2), "y": info(5, 2), "y/adam_m": info(5, 2), "y/adam_v": info(5, 2)}
     tensors.update({"x/AdamAsync": info(5, 2), "x/AdamAsync_1": info(5, 2)})

@@ -119,6 +119,8 @@ _SIGNATURES = (
     # roles of these slots are unknown.
     Signature("Shampoo", "Shampoo", (), ()),
     Signature("moving averages", "ExponentialMovingAverage", ("average",), (ELEMENT,)),
+    Signature("averages of SWA", "SWA", ("average",), (ELEMENT,)),
+    Signature("slow weights of Lookahead", "Lookahead", ("slow",), (ELEMENT,)),
     Signature("zero-debiased moving averages", "biased", ("biased",), (ANY,)),
     Signature("zero-debiased moving averages", "local_step", ("local_step",), (ANY,)),
 )

@@ -28,7 +28,7 @@ _MEANINGS = (
 )
 _MEANING_OF = {word: words for words in _MEANINGS for word in words}
 # Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
-_WRAPPER_NAMES = {"ExponentialMovingAverage"}
+_WRAPPER_NAMES = {"ExponentialMovingAverage", "SWA", "Lookahead"}
 
 
 def hints(

@@ -29,7 +29,8 @@ from ..checkpoint_files.tensor_info import Place
 from .name_maps import OldToNew
 
 STEP = state_files.GLOBAL_STEP
-_AVERAGE = "/ExponentialMovingAverage"  # the end of a moving average's name, which is no slot
+# The ends of names of averages and slow weights, which are no slots of the recorded optimizer.
+_SHADOWS = ("/ExponentialMovingAverage", "/SWA", "/Lookahead")
 
 
 class StateArray(NamedTuple):
@@ -342,7 +343,7 @@ class _Planner:
 
     def _owner(self, name: str, variables: Collection[str]) -> Optional[str]:
         """Returns the variable of a slot VARIABLE/… or SCOPE/VARIABLE/SUFFIX; None if no slot."""
-        if name.endswith(_AVERAGE):
+        if name.endswith(_SHADOWS):
             return None
         words = name.split("/")
         candidates = ["/".join(words[:end]) for end in range(len(words) - 1, 0, -1)]
