@@ -57,13 +57,13 @@ from legacy_opt.wrappers.gradient_clipping import (
     ClipByValueOptimizer,
     clip_gradients_by_norm,
 )
+from legacy_opt.wrappers.lookahead import LookaheadOptimizer
 from legacy_opt.wrappers.loss_scale import (
     ExponentialUpdateLossScaleManager,
     FixedLossScaleManager,
     LossScaleManager,
     LossScaleOptimizer,
 )
-from legacy_opt.wrappers.lookahead import LookaheadOptimizer
 from legacy_opt.wrappers.moving_average import MovingAverageOptimizer
 from legacy_opt.wrappers.multi_optimizer import MultiOptimizer
 from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradients_by_global_norm

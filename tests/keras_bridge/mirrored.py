@@ -395,7 +395,10 @@ def check_estimator(strategy):
 
 AVERAGING = {  # the gradient is the value, so that each step multiplies the value by 3 / 4
     "moving": (lambda inner: legacy_opt.MovingAverageOptimizer(inner, 0.5), [3.5, 2.875, 2.28125]),
-    "snapshots": (lambda inner: legacy_opt.SWAOptimizer(inner, average_period=1), [3.0, 2.625, 2.3125]),
+    "snapshots": (
+        lambda inner: legacy_opt.SWAOptimizer(inner, average_period=1),
+        [3.0, 2.625, 2.3125],
+    ),
 }
 
 

@@ -76,7 +76,7 @@ def train_with_lookahead(problem):
     slow = dict(values)
     for number, step in enumerate(problem.gradients, 1):
         for name, gradient in step.items():
-            values[name] = values[name] - RATE * dense(gradient, values[name])
+            values[name] = values[name] - RATE * problems.dense(gradient, values[name])
             if number % 2 == 0:
                 slow[name] = slow[name] + np.float32(0.3) * (values[name] - slow[name])
                 values[name] = slow[name]
