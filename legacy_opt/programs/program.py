@@ -250,7 +250,8 @@ def check(program: Program, slots: Iterable[Input]) -> None:
         level = by_name[name].level
         lower = (SCALAR, MATRIX) if level in LINES else LEVELS[: LEVELS.index(level)]
         is_known = program.nodes[change.node].level in (level, *lower)
-        if level != ELEMENT and (not is_known or stage[change.node] == AFTER_SUMS):
+        is_late = stage[change.node] == AFTER_SUMS and level != SCALAR  # scalars are written last
+        if level != ELEMENT and (not is_known or is_late):
             raise UnsupportedError(
                 f"the slot {name!r} has no value per element, but its new value needs one"
             )
