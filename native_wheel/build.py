@@ -56,6 +56,14 @@ CHOICES = {
 # More arguments of this kind, {class: {argument: values}}. Some are constants in the kernels.
 CHOICES_OF_CLASS = {
     "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
+    "AdaBeliefOptimizer": {"amsgrad": (False, True), "rectify": (True, False)},
+    "NovoGradOptimizer": {"amsgrad": (False, True), "grad_averaging": (False, True)},
+    "RectifiedAdamOptimizer": {"amsgrad": (False, True)},
+    "YogiOptimizer": {
+        "beta1": (0.9, 0.0),
+        "l1_regularization_strength": (0.0, 0.01),
+        "l2_regularization_strength": (0.0, 0.01),
+    },
 }
 # The types of the operations by which clipping, averaging and loss scaling scale float32 gradients.
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))

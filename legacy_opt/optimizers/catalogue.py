@@ -3,6 +3,7 @@
 Other lists of optimizers, such as the names that `optimize_loss` takes, are made from this one.
 """
 
+from legacy_opt.optimizers.adabelief import AdaBeliefOptimizer
 from legacy_opt.optimizers.adafactor import AdafactorOptimizer
 from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
@@ -19,10 +20,14 @@ from legacy_opt.optimizers.lars import LARSOptimizer
 from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
 from legacy_opt.optimizers.lion import LionOptimizer
 from legacy_opt.optimizers.nadam import NadamOptimizer
+from legacy_opt.optimizers.novograd import NovoGradOptimizer
+from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer
 from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
 from legacy_opt.optimizers.shampoo import ShampooOptimizer
+from legacy_opt.optimizers.yogi import YogiOptimizer
 
 __all__ = [
+    "AdaBeliefOptimizer",
     "AdaMaxOptimizer",
     "AdafactorOptimizer",
     "AdagradDecayOptimizer",
@@ -42,7 +47,10 @@ __all__ = [
     "LionOptimizer",
     "MomentumWOptimizer",
     "NadamOptimizer",
+    "NovoGradOptimizer",
     "PowerSignOptimizer",
+    "RectifiedAdamOptimizer",
     "RegAdagradOptimizer",
     "ShampooOptimizer",
+    "YogiOptimizer",
 ]

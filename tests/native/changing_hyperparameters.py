@@ -40,7 +40,7 @@ def _names():
 
 NAMES = _names()
 # These arguments choose the slots, so that they cannot change in a training.
-_OF_SLOTS = ("centered", "factored", "max_matrix_size", "gbar_decay")
+_OF_SLOTS = ("amsgrad", "centered", "factored", "max_matrix_size", "gbar_decay")
 _OF_SLOTS_AT = (("beta1", 0.0), ("svd_interval", 1))
 _NOT_FOR_VALUES = ("use_locking",)
 # TensorFlow's optimizers that do not call callables.

@@ -20,7 +20,7 @@ from tests.native.changing_hyperparameters import (
 from tests.support import running
 from tests.support.turns import pairwise_first
 
-WITHOUT_KERNELS = ("Shampoo", "ConditionalGradient")  # of sparse gradients, too
+WITHOUT_KERNELS = ("Shampoo", "ConditionalGradient", "NovoGrad")  # of sparse gradients, too
 # Arguments without effect in the middle of a training: they initialize slots, or choose between two
 # ways to compute the same.
 WITHOUT_EFFECT = (

@@ -94,7 +94,10 @@ def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path
         for key, value in train(sess, 3, 6).items():
             np.testing.assert_array_equal(value, expected[key], err_msg=key)
         path = saver.save(sess, str(tmp_path / "last"))
-    if not getattr(make(name), "whole_tensor", False) and name != "ConditionalGradient":
+    if not getattr(make(name), "whole_tensor", False) and name not in (
+        "ConditionalGradient",
+        "NovoGrad",
+    ):
         reader = v1.train.NewCheckpointReader(path)
         parts = {key: reader.get_tensor(key) for key in problem.values}
         values, _ = run_oracles(name, problem)

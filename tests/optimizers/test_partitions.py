@@ -136,7 +136,7 @@ def test_decay_counts_by_position_warn():
 
 # These optimizers cannot be restored with other partitions. As in the originals, their state fits
 # only one slice, or the slots of each slice are saved under the name of the slice.
-OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
+OF_PARTS = ("Adafactor", "AdamAsync", "NovoGrad", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
 @pytest.mark.in_turn(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])

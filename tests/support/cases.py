@@ -13,6 +13,7 @@ from tests.support.optimizer_cases import (
     bert,
     cocob,
     conditional_gradient,
+    counted_steps,
     diffgrad,
     lars,
     lion,
@@ -54,6 +55,7 @@ CASES: Any = {
     **lion.CASES,
     **cocob.CASES,
     **conditional_gradient.CASES,
+    **counted_steps.CASES,
 }
 
 

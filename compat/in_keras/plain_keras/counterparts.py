@@ -194,6 +194,11 @@ WITHOUT_COUNTERPART: Any = {
     "little",
     "LionOptimizer": "Keras' Lion also moves rows that are not in a batch, and is no OptimizerV2. "
     "With dense gradients, a new Lion with the same arguments is the same up to rounding",
+    "RectifiedAdamOptimizer": "no Keras optimizer rectifies the variance of the second moment",
+    "AdaBeliefOptimizer": "no Keras optimizer has the squared difference of gradient and momentum "
+    "as second moment",
+    "NovoGradOptimizer": "no Keras optimizer divides gradients by an average of their norms",
+    "YogiOptimizer": "no Keras optimizer bounds the changes of the second moment",
     "LARSOptimizer": "no Keras optimizer scales Momentum's learning rate by the norms of a "
     "variable and its gradient",
     "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the update whose norm it "

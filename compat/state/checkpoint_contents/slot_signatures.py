@@ -14,7 +14,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set,
 from legacy_opt import recorded
 from legacy_opt.core.count_layout import CountLayout
 from legacy_opt.recorded import records
-from legacy_opt.recorded.records import ELEMENT, MATRIX_COLUMN, MATRIX_ROW
+from legacy_opt.recorded.records import ELEMENT, MATRIX_COLUMN, MATRIX_ROW, SCALAR
 
 from ...plain_text import counted
 from ..checkpoint_files.tensor_info import TensorInfo, is_integer
@@ -114,6 +114,10 @@ _SIGNATURES = (
     Signature("centered RMSProp", "RMSProp", ("rms", "mg", "momentum"), (ELEMENT,) * 3),
     Signature("Adafactor", "Adafactor", ("m", "vr", "vc"), (ELEMENT, MATRIX_ROW, MATRIX_COLUMN)),
     Signature("Adafactor", "Adafactor", ("m", "v"), (ELEMENT,) * 2),
+    Signature("RectifiedAdam", "RectifiedAdam", ("m", "v", "vhat"), (ELEMENT,) * 3),
+    Signature("AdaBelief", "AdaBelief", ("m", "v", "vhat"), (ELEMENT,) * 3),
+    Signature("NovoGrad", "NovoGrad", ("m", "v", "vhat"), (ELEMENT, SCALAR, SCALAR)),
+    Signature("Yogi", "Yogi", ("v",), (ELEMENT,)),
     *_shampoos(ranks=(1, 2, 3, 4)),
     # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
     # roles of these slots are unknown.

@@ -1,0 +1,122 @@
+"""AdaBelief: Adam with the squared difference of gradient and momentum as second moment.
+
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
+    m = beta_1 * m + (1 - beta_1) * g
+    v = beta_2 * v + (1 - beta_2) * (g - m)**2 + epsilon                       with the new m
+    mean = m / (1 - beta_1**t)
+    u = r * mean / (sqrt(v / (1 - beta_2**t)) + epsilon);  mean if n < sma_threshold
+    w -= learning_rate * (u + weight_decay * w)
+
+r, n, amsgrad and total_steps are those of RectifiedAdam. Without rectify, r is 1 in every step.
+
+Source: `tfa.optimizers.AdaBelief` of TensorFlow Addons 0.23, with the same arguments and slots;
+after Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients"
+(2020).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.types import Hyperparameter, Tensor
+from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer
+
+
+class AdaBeliefOptimizer(RectifiedAdamOptimizer):
+    """Adam with longer steps where gradients agree with their moving average (TensorFlow Addons).
+
+    With a sparse gradient, `m` and `v` decay in all rows, so each update reads and writes both
+    slots completely. The variable changes only in the rows of the gradient.
+
+    Slots, in this order, named after the optimizer (`w/AdaBelief`, `w/AdaBelief_1`, …): `m` and
+    `v`, and with `amsgrad` also `vhat`, the maximum of `v`, with the variable's shape and dtype,
+    initialized to zero. All variables share `step`, a float64 scalar: the number of training steps,
+    initialized to 0 (`iter` in checkpoints of TensorFlow Addons).
+
+    For float16 and bfloat16 variables, updates are computed in float32 and then rounded.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            optimizer = legacy_opt.AdaBeliefOptimizer(0.1, rectify=False)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # subtracts 0.1 / beta_1
+            print(session.run(w).round(3))  # [0.889 1.889]
+
+    Args:
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for all arguments but `amsgrad`, `rectify`, `use_locking` and
+        `name`.
+      beta_1: decay factor of `m`, at least 0 and less than 1.
+      beta_2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to `v` in each update, and to its square root; not negative. For float16
+        variables pass 1e-6 or more, because the default rounds to 0 in the slot `v`.
+      weight_decay: the factor of the variable that is added to the update; not negative.
+      amsgrad: whether the largest `v` so far divides the update.
+      rectify: whether the update is rectified, and is plain momentum in the first steps, as in
+        `RectifiedAdamOptimizer`.
+      sma_threshold: see `RectifiedAdamOptimizer`; used with `rectify` only.
+      total_steps: see `RectifiedAdamOptimizer`.
+      warmup_proportion: see `RectifiedAdamOptimizer`.
+      min_lr: see `RectifiedAdamOptimizer`.
+      use_locking: see `RectifiedAdamOptimizer`.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Hyperparameter = 0.001,
+        beta_1: Hyperparameter = 0.9,
+        beta_2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-14,
+        weight_decay: Hyperparameter = 0.0,
+        amsgrad: bool = False,
+        rectify: bool = True,
+        sma_threshold: Hyperparameter = 5.0,
+        total_steps: Hyperparameter = 0,
+        warmup_proportion: Hyperparameter = 0.1,
+        min_lr: Hyperparameter = 0.0,
+        use_locking: bool = False,
+        name: str = "AdaBelief",
+    ) -> None:
+        super().__init__(
+            *(learning_rate, beta_1, beta_2, epsilon, weight_decay, amsgrad, sma_threshold),
+            *(total_steps, warmup_proportion, min_lr, use_locking, name),
+        )
+        self._rectify = argument_checks.boolean("rectify", rectify)
+
+    def formula(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
+        # The order of operations is that of TensorFlow Addons, whose last bits depend on it.
+        power, epsilon = hyper.beta_2_power, hyper.epsilon
+        m = hyper.beta_1 * slots.m + (1 - hyper.beta_1) * grad
+        old, square = hyper.beta_2 * slots.v, (1 - hyper.beta_2) * tf.square(grad - m)
+        # Grappler would reorder the sums; the maximum changes no value.
+        if hyper.is_sparse:
+            v = old + tf.maximum(square + epsilon, 0)
+        else:
+            v = tf.maximum(old + square, 0) + epsilon
+        divisor, new = self.second_moment(v, slots, hyper)
+        mean = m / (1 - hyper.beta_1_power)
+        root = tf.sqrt(divisor / (1 - power)) + epsilon
+        if self._rectify:
+            n_max = self.longest_average(hyper)
+            n = n_max - 2 * hyper.t * power / (1 - power)
+            r = tf.sqrt((n - 4) * (n - 2) * n_max / ((n_max - 4) * (n_max - 2) * n))
+            update = tf.compat.v2.where(self.is_adaptive(n, hyper), r * mean / root, mean)
+        else:
+            update = mean / root
+        change = self.rate(hyper) * (update + hyper.weight_decay * value)
+        return change, dict(new, m=Fading(m, hyper.beta_1))

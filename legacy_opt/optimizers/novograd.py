@@ -1,0 +1,123 @@
+"""NovoGrad: momentum of gradients that are divided by the moving average of their norm.
+
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
+    v = beta_2 * v + (1 - beta_2) * sum(g**2);  sum(g**2) if t = 1
+    u = g / (sqrt(v) + epsilon) + weight_decay * w
+    m = beta_1 * m - learning_rate * u;  with grad_averaging, (1 - beta_1) * u after the first step
+    w += m
+
+With amsgrad, the largest v so far divides the gradient.
+
+Source: `tfa.optimizers.NovoGrad` of TensorFlow Addons 0.23, with the same arguments and slots;
+after Ginsburg et al., "Stochastic Gradient Methods with Layer-wise Adaptive Moments for Training of
+Deep Networks" (2019).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Dict
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.slots import ScalarSlot, Slot
+from legacy_opt.core.types import Hyperparameter, Tensor, Variable
+from legacy_opt.core.update import RuleResult
+from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
+
+
+class NovoGradOptimizer(CountedStepsOptimizer):
+    """Momentum of normalized gradients, with one second moment per variable (TensorFlow Addons).
+
+    The norm is that of the whole gradient, or of the rows of a sparse gradient after the rows of
+    equal ids are summed. Each partition of a partitioned variable has its own norm. A sparse
+    gradient updates only its own rows of the variable and `m`.
+
+    Slots, in this order, named after the optimizer (`w/NovoGrad`, `w/NovoGrad_1`, …): `m`, with the
+    variable's shape, and `v`, a scalar; with `amsgrad` also `vhat`, the maximum of `v`, a scalar.
+    They have the variable's dtype, and are initialized to zero. The slot `m` contains the learning
+    rate: it is added to the variable. All variables share `step`, a float64 scalar: the number of
+    training steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons, where `vhat` has
+    the variable's shape, and all its elements are equal).
+
+    For float16 and bfloat16 variables, updates are computed in float32 and then rounded. In
+    float16, where the largest number is 65504, `v` is infinite after gradients of norm 256 or more.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            optimizer = legacy_opt.NovoGradOptimizer(0.1)
+            train_op = optimizer.apply_gradients([(tf.constant([30.0, 40.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # the change has norm 0.1, whatever the norm of the gradient
+            print(session.run(w).round(3))  # [0.94 0.92]
+
+    Args:
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta_1`, `beta_2`, `epsilon` and `weight_decay`.
+      beta_1: decay factor of `m`, at least 0 and less than 1.
+      beta_2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of the second moment; not negative. With 0, a gradient that
+        is zero in the first step gives NaN. In float16, `v` is 0 for gradients of norm below 1e-4.
+      weight_decay: the factor of the variable that is added to the normalized gradient; not
+        negative.
+      grad_averaging: whether the normalized gradient is multiplied by ``1 - beta_1``, except in the
+        first step.
+      amsgrad: whether the largest `v` so far divides the gradient.
+      use_locking: see `RectifiedAdamOptimizer`.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of range.
+    """
+
+    full_precision = ("epsilon",)
+
+    def __init__(
+        self,
+        learning_rate: Hyperparameter = 0.001,
+        beta_1: Hyperparameter = 0.9,
+        beta_2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-7,
+        weight_decay: Hyperparameter = 0.0,
+        grad_averaging: bool = False,
+        amsgrad: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None:
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            beta_1=argument_checks.decay_factor("beta_1", beta_1),
+            beta_2=argument_checks.decay_factor("beta_2", beta_2),
+            epsilon=argument_checks.not_negative("epsilon", epsilon),
+            weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
+        )
+        self._grad_averaging = argument_checks.boolean("grad_averaging", grad_averaging)
+        self._amsgrad = argument_checks.boolean("amsgrad", amsgrad)
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        layouts = {"m": Slot(), "v": ScalarSlot()}
+        return dict(layouts, vhat=ScalarSlot()) if self._amsgrad else layouts
+
+    def formula(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
+        is_first = hyper.t < 2
+        square = tf.reduce_sum(tf.square(grad))
+        average = slots.v * hyper.beta_2 + square * (1 - hyper.beta_2)
+        v = tf.compat.v2.where(is_first, square, average)
+        new = {"v": v}
+        if self._amsgrad:
+            new["vhat"] = tf.maximum(slots.vhat, v)
+        root = tf.sqrt(new.get("vhat", v)) + hyper.epsilon
+        update = grad / root + hyper.weight_decay * value
+        if self._grad_averaging:
+            update = tf.compat.v2.where(is_first, update, update * (1 - hyper.beta_1))
+        m = slots.m * hyper.beta_1 - update * hyper.learning_rate
+        return -m, dict(new, m=m)

@@ -1,0 +1,147 @@
+"""Yogi: Adam whose second moment changes by a bounded amount, so that it also falls slowly.
+
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
+    m = beta1 * m + (1 - beta1) * g
+    v = v + (1 - beta2) * sign(g**2 - v) * g**2
+    rate = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) / (sqrt(v) + epsilon)
+    x = w - rate * m
+    w = sign(x) * max(abs(x) - l1 * rate, 0) / (1 + l2 * rate)
+
+With activation="tanh", ``tanh(10 * (g**2 - v))`` replaces the sign.
+
+Source: `tfa.optimizers.Yogi` of TensorFlow Addons 0.23, with the same arguments and slots; after
+Zaheer et al., "Adaptive Methods for Nonconvex Optimization" (2018).
+"""
+
+from __future__ import annotations
+
+import numbers
+from types import SimpleNamespace
+from typing import Any, Dict
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Tensor, Variable
+from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
+
+
+class YogiOptimizer(CountedStepsOptimizer):
+    """Adam with a second moment that grows and falls by bounded amounts (TensorFlow Addons).
+
+    With a sparse gradient, `m` decays in all rows, so each update reads and writes it completely.
+    The variable and `v` change only in the rows of the gradient.
+
+    Slots, in this order, named after the optimizer (`w/Yogi`, `w/Yogi_1`): `v`, initialized to
+    `initial_accumulator_value`, and, unless `beta1` is the number 0, `m`, initialized to zero. They
+    have the variable's shape and dtype. All variables share `step`, a float64 scalar: the number of
+    training steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons).
+
+    For float16 and bfloat16 variables, updates are computed in float32 and then rounded.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            optimizer = legacy_opt.YogiOptimizer(0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w).round(3))  # [0.902 1.901]
+
+    Args:
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for all arguments but `activation`, `use_locking` and `name`.
+      beta1: decay factor of `m`, at least 0 and less than 1. For the number 0 there is no slot `m`.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v`; not negative.
+      l1_regularization_strength: shrinks the variable towards zero after each update, by this
+        number times the rate of the formula; not negative.
+      l2_regularization_strength: divides the variable after each update by 1 plus this number times
+        the rate of the formula; not negative.
+      initial_accumulator_value: the initial value of `v`, above zero. For float16 variables pass
+        1e-4 or more, because the default has only a few digits in float16.
+      activation: "sign", or "tanh" for a smooth sign.
+      use_locking: see `RectifiedAdamOptimizer`.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of range, or `activation` is unknown.
+    """
+
+    _raised = ("beta1", "beta2")
+
+    def __init__(
+        self,
+        learning_rate: Hyperparameter = 0.01,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-3,
+        l1_regularization_strength: Hyperparameter = 0.0,
+        l2_regularization_strength: Hyperparameter = 0.0,
+        initial_accumulator_value: Hyperparameter = 1e-6,
+        activation: str = "sign",
+        use_locking: bool = False,
+        name: str = "Yogi",
+    ) -> None:
+        l1, l2 = l1_regularization_strength, l2_regularization_strength
+        check = argument_checks.not_negative
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            beta1=argument_checks.decay_factor("beta1", beta1),
+            beta2=argument_checks.decay_factor("beta2", beta2),
+            epsilon=check("epsilon", epsilon),
+            l1_regularization_strength=check("l1_regularization_strength", l1),
+            l2_regularization_strength=check("l2_regularization_strength", l2),
+        )
+        self._initial_accumulator_value = argument_checks.positive_hyperparameter(
+            "initial_accumulator_value", initial_accumulator_value
+        )
+        if activation not in ("sign", "tanh"):
+            raise ValueError(f'activation must be "sign" or "tanh", got {activation!r}.')
+        self._activation = activation
+        self._has_m = not _is_zero(beta1)  # bridges replace the number by a tensor later
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        layouts = {"v": Slot(self._initial_accumulator_value)}
+        return dict(layouts, m=Slot()) if self._has_m else layouts
+
+    def formula(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
+        rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)
+        square = tf.square(grad)
+        difference, weight = square - slots.v, 1 - hyper.beta2
+        if self._activation == "sign":
+            v = slots.v + weight * tf.sign(difference) * square
+        else:  # the maximum changes no value, but prevents Grappler from reordering the products
+            v = slots.v + tf.maximum(weight * tf.tanh(10 * difference), -1) * square
+        rate = rate / (tf.sqrt(v) + hyper.epsilon)
+        m, new = grad, {"v": v}
+        if self._has_m:
+            m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
+            new["m"] = Fading(m, hyper.beta1)
+        change = rate * m
+        l1, l2 = self._l1_regularization_strength, self._l2_regularization_strength
+        if not (_is_zero(l1) and _is_zero(l2)):
+            shrinks = hyper.l1_regularization_strength + hyper.l2_regularization_strength > 0
+            proximal = value - _shrunk(value - change, rate, hyper)
+            change = tf.compat.v2.where(shrinks, proximal, change)
+        return change, new
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value == 0
+
+
+def _shrunk(value: Tensor, rate: Tensor, hyper: SimpleNamespace) -> Tensor:
+    """Returns the variable after the proximal step with both regularizations."""
+    l1 = hyper.l1_regularization_strength * rate
+    shrunk = (value - l1 * tf.sign(value)) / (1 + hyper.l2_regularization_strength * rate)
+    return tf.compat.v2.where(tf.abs(value) > l1, shrunk, tf.zeros_like(value))
