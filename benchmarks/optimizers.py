@@ -157,6 +157,7 @@ _ROW_WISE = [
         _FLAT,
     ),
     Entry("AdaMax", _plain(legacy_opt.AdaMaxOptimizer), "stock Adam", _INFORMATION, _FLAT),
+    Entry("NovoGrad", _plain(legacy_opt.NovoGradOptimizer), "stock Adam", _INFORMATION, _FLAT),
     Entry(
         "DiffGrad",
         _plain(legacy_opt.DiffGradOptimizer),
@@ -177,6 +178,9 @@ _WHOLE_TABLE = [
         dict(_INFORMATION, W1={"ref": 1.30, "resource": 1.60}),
     ),
     Entry("Nadam", _plain(legacy_opt.NadamOptimizer), "stock Adam", _INFORMATION),
+    Entry("RectifiedAdam", _plain(legacy_opt.RectifiedAdamOptimizer), "stock Adam", _INFORMATION),
+    Entry("AdaBelief", _plain(legacy_opt.AdaBeliefOptimizer), "stock Adam", _INFORMATION),
+    Entry("Yogi", _plain(legacy_opt.YogiOptimizer), "stock Adam", _INFORMATION),
     Entry("AddSign", _plain(legacy_opt.AddSignOptimizer), "stock Adam", _INFORMATION),
     Entry("PowerSign", _plain(legacy_opt.PowerSignOptimizer), "stock Adam", _INFORMATION),
     Entry(
@@ -216,6 +220,7 @@ def _natives(stock, goals):
 
 
 _NATIVE_BESIDE_ADAM = {
+    "AdaBelief": {"W1": 1.30, "W2": None},
     "Adafactor": {"W1": 1.20, "W2": None},
     "AdagradDecay": {"W1": 0.50, "W2": 0.60},
     "AdamW": {"W1": 0.65, "W2": 0.60},
@@ -228,7 +233,10 @@ _NATIVE_BESIDE_ADAM = {
     "LazyAdam": {"W1": None, "W2": 0.60},
     "Lion": {"W1": None, "W2": None},
     "Nadam": {"W1": None, "W2": None},
+    "NovoGrad": {"W1": 1.30, "W2": None},
     "PowerSign": {"W1": 0.55, "W2": 0.60},
+    "RectifiedAdam": {"W1": 1.30, "W2": None},
+    "Yogi": {"W1": 1.30, "W2": None},
 }
 _NATIVE_BESIDE_ADAGRAD = {
     "AdagradDecay": {"W2": 0.90, "W3": 0.75},

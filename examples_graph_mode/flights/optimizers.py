@@ -103,6 +103,11 @@ CATALOGUE = {
     "AdamGS": Choice(stepped(legacy_opt.AdamGSOptimizer), 0.00378),
     "AdamW": Choice(decaying(legacy_opt.AdamWOptimizer), 0.00238),
     "Nadam": Choice(plain(legacy_opt.NadamOptimizer), 0.00599),
+    # TensorFlow Addons'
+    "RectifiedAdam": Choice(plain(legacy_opt.RectifiedAdamOptimizer), 0.00378),
+    "AdaBelief": Choice(plain(legacy_opt.AdaBeliefOptimizer), 0.00378),
+    "NovoGrad": Choice(plain(legacy_opt.NovoGradOptimizer), 0.01),
+    "Yogi": Choice(plain(legacy_opt.YogiOptimizer), 0.01),
     # BERT's and tensor2tensor's
     "AdamWeightDecay": Choice(plain(legacy_opt.AdamWeightDecayOptimizer, **BERT), 0.0015),
     "LAMB": Choice(plain(legacy_opt.LAMBOptimizer, **BERT), 0.00501),

@@ -52,6 +52,9 @@ OF_ALL_ROWS = {  # optimizers that change rows that are not in the gradient, or 
     "AdamGSOptimizer": lambda: legacy_opt.AdamGSOptimizer(None, 0.1),
     "AdamWOptimizer": lambda: legacy_opt.AdamWOptimizer(0.01, 0.1),
     "NadamOptimizer": lambda: legacy_opt.NadamOptimizer(0.1),
+    "RectifiedAdamOptimizer": lambda: legacy_opt.RectifiedAdamOptimizer(0.1),
+    "AdaBeliefOptimizer": lambda: legacy_opt.AdaBeliefOptimizer(0.1),
+    "YogiOptimizer": lambda: legacy_opt.YogiOptimizer(0.1),
     "LARSOptimizer": lambda: legacy_opt.LARSOptimizer(0.1),
     "LAMBOptimizer": lambda: legacy_opt.LAMBOptimizer(0.1, 0.01),
     "ConditionalGradientOptimizer": lambda: legacy_opt.ConditionalGradientOptimizer(0.9, 3.0),
@@ -85,6 +88,10 @@ REFUSED = {  # the optimizer, and the expected part of the error message
     "AdamAsyncOptimizer": (
         lambda: legacy_opt.AdamAsyncOptimizer(0.1),
         "slot 'beta1_power' does not have the shape",
+    ),
+    "NovoGradOptimizer": (
+        lambda: legacy_opt.NovoGradOptimizer(0.1),
+        "slot 'v' does not have the shape",
     ),
     "AdafactorOptimizer": (
         lambda: legacy_opt.AdafactorOptimizer(),

@@ -124,7 +124,7 @@ def test_workloads_and_goals():
 # By definition, a sparse update of these optimizers changes the whole table. So the time of the
 # update grows with the table, and there is no goal for the growth.
 WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
-WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
+WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor", "RectifiedAdam", "AdaBelief", "Yogi"}
 
 
 def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow(monkeypatch):

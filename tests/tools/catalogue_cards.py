@@ -66,6 +66,10 @@ class Card(NamedTuple):
 
 _ADAM = r"w \leftarrow w - \eta_t \frac{m}{\sqrt{v} + \epsilon}"
 _SAME = "nothing"
+_OF_ADDONS = (
+    "16-bit variables are computed in float32; `epsilon=0` means 0; a `sma_threshold` below 4 "
+    "means 4"
+)
 CARDS = (
     Card(
         "LazyAdamOptimizer",
@@ -138,6 +142,50 @@ CARDS = (
         r"\frac{1}{1 + e^{-|g_{t-1} - g_t|}}",
         "legacy_opt.DiffGradOptimizer(0.001)",
         _SAME,
+        _UNBRIDGED,
+        _NO_TORCH,
+        "adam_family.md",
+    ),
+    Card(
+        "RectifiedAdamOptimizer",
+        "for models of TensorFlow Addons, and to train without a warmup of the learning rate",
+        r"w \leftarrow w - \eta r_t \frac{\hat{m}}{\sqrt{\hat{v}} + \epsilon}",
+        "legacy_opt.RectifiedAdamOptimizer(0.001)",
+        _OF_ADDONS,
+        _UNBRIDGED,
+        "`RAdam` adds epsilon before the correction of the bias",
+        "adam_family.md",
+    ),
+    Card(
+        "AdaBeliefOptimizer",
+        "for models of TensorFlow Addons, and if gradients are alike from step to step",
+        r"v \leftarrow \beta_2 v + (1 - \beta_2) (g - m)^2 + \epsilon, \quad "
+        r"w \leftarrow w - \eta r_t \frac{\hat{m}}{\sqrt{\hat{v}} + \epsilon}",
+        "legacy_opt.AdaBeliefOptimizer(0.001)",
+        _OF_ADDONS,
+        _UNBRIDGED,
+        _NO_TORCH,
+        "adam_family.md",
+    ),
+    Card(
+        "NovoGradOptimizer",
+        "for models of TensorFlow Addons, and if the state of Adam does not fit into memory",
+        r"m \leftarrow \beta_1 m - \eta \left(\frac{g}{\sqrt{v} + \epsilon} + \lambda w\right), "
+        r"\quad w \leftarrow w + m \quad \text{with one } v \text{ per variable}",
+        "legacy_opt.NovoGradOptimizer(0.001)",
+        "16-bit variables are computed in float32; `amsgrad` works with sparse gradients, and has "
+        "a scalar slot",
+        _UNBRIDGED,
+        _NO_TORCH,
+        "adam_family.md",
+    ),
+    Card(
+        "YogiOptimizer",
+        "for models of TensorFlow Addons, and if Adam's steps grow too fast after rare gradients",
+        r"v \leftarrow v + (1 - \beta_2) \, \mathrm{sign}(g^2 - v) \, g^2, \quad " + _ADAM,
+        "legacy_opt.YogiOptimizer(0.01)",
+        "16-bit variables are computed in float32; with regularization, the new value is rounded "
+        "once more",
         _UNBRIDGED,
         _NO_TORCH,
         "adam_family.md",
