@@ -18,7 +18,7 @@ from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.core.update import Fading, NewValue, RuleResult
 
 
 class CountedStepsOptimizer(RuleOptimizer):
@@ -55,7 +55,7 @@ class CountedStepsOptimizer(RuleOptimizer):
         wide_slots = {name: tf.cast(each, wide) for name, each in vars(slots).items()}
         grad, value = tf.cast(grad, wide), tf.cast(value, wide)
         change, new = self.formula(grad, value, SimpleNamespace(**wide_slots), hyper)
-        return tf.cast(change, dtype), {name: _cast(each, dtype) for name, each in new.items()}
+        return _cast(change, dtype), {name: _cast(each, dtype) for name, each in new.items()}
 
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -70,6 +70,6 @@ class CountedStepsOptimizer(RuleOptimizer):
 
 
 def _cast(change: Any, dtype: DType) -> Any:
-    if isinstance(change, Fading):
-        return Fading(*(tf.cast(part, dtype) for part in change))
+    if isinstance(change, (Fading, NewValue)):
+        return type(change)(*(tf.cast(part, dtype) for part in change))
     return tf.cast(change, dtype)

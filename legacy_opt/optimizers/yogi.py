@@ -25,7 +25,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.core.update import Fading, NewValue, RuleResult
 from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 
 
@@ -131,8 +131,9 @@ class YogiOptimizer(CountedStepsOptimizer):
         l1, l2 = self._l1_regularization_strength, self._l2_regularization_strength
         if not (_is_zero(l1) and _is_zero(l2)):
             shrinks = hyper.l1_regularization_strength + hyper.l2_regularization_strength > 0
-            proximal = value - _shrunk(value - change, rate, hyper)
-            change = tf.compat.v2.where(shrinks, proximal, change)
+            moved = value - change
+            shrunk = _shrunk(moved, rate, hyper)
+            return NewValue(tf.compat.v2.where(shrinks, shrunk, moved)), new
         return change, new
 
 

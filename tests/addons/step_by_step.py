@@ -45,14 +45,13 @@ def train(optimizer, way, dtype, dense_only, steps=25):
     return values, slots
 
 
-def compare(theirs, ours, arguments, rounds=False, regrouped=(), dense_only=False):
+def compare(theirs, ours, arguments, regrouped=(), dense_only=False):
     """Asserts that two classes compute the same bits, eagerly and in functions.
 
     Args:
       theirs: the class of Addons.
       ours: the class of this package.
       arguments: a dict with the arguments of both classes.
-      rounds: whether the last bits differ by intention.
       regrouped: the variables for which Grappler changes the last bits of Addons' updates, in
         functions only.
       dense_only: whether the class of Addons cannot apply sparse gradients.
@@ -61,7 +60,7 @@ def compare(theirs, ours, arguments, rounds=False, regrouped=(), dense_only=Fals
         values, slots = train(ours(**arguments), way, dtype, dense_only)
         their_values, their_slots = train(theirs(**arguments), way, dtype, dense_only)
         assert sorted(slots) == sorted(their_slots)
-        differing = values[0] if rounds else regrouped if way == "function" else ()
+        differing = regrouped if way == "function" else ()
         bounds = {name: 16 * np.finfo(dtype).eps * (name in differing) for name in values[0]}
         for step, (found, expected) in enumerate(zip(values, their_values), 1):
             for name, bound in bounds.items():

@@ -11,11 +11,10 @@ ARGUMENTS = {
     "another rate": {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.98, "epsilon": 1e-2},
     "tanh": {"activation": "tanh", "initial_accumulator_value": 0.1},
     "no m": {"beta1": 0.0},
-}
-PROXIMAL = {
-    "l1": {"l1_regularization_strength": 0.1},
-    "l2": {"l2_regularization_strength": 0.5},
+    "l1": {"learning_rate": 0.1, "l1_regularization_strength": 0.1},
+    "l2": {"learning_rate": 0.1, "l2_regularization_strength": 0.5},
     "both, no m": {
+        "learning_rate": 0.1,
         "l1_regularization_strength": 0.1,
         "l2_regularization_strength": 0.5,
         "beta1": 0.0,
@@ -26,10 +25,3 @@ PROXIMAL = {
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_bits_of_addons(name):
     compare(tfa.optimizers.Yogi, legacy_opt.YogiOptimizer, ARGUMENTS[name])
-
-
-@pytest.mark.parametrize("name", PROXIMAL)
-def test_proximal_steps_round_once_more(name):
-    # A rule returns the change, so the new value is value - (value - new value).
-    arguments = dict(PROXIMAL[name], learning_rate=0.1)
-    compare(tfa.optimizers.Yogi, legacy_opt.YogiOptimizer, arguments, rounds=True)
