@@ -24,50 +24,29 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.types import Hyperparameter, Tensor
 from legacy_opt.core.update import Fading, RuleResult
-from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer
+from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer, no_constant
 
 
 class AdaBeliefOptimizer(RectifiedAdamOptimizer):
     """Adam with longer steps where gradients agree with their moving average (TensorFlow Addons).
 
-    With a sparse gradient, `m` and `v` decay in all rows, so each update reads and writes both
-    slots completely. The variable changes only in the rows of the gradient.
-
-    Slots, in this order, named after the optimizer (`w/AdaBelief`, `w/AdaBelief_1`, …): `m` and
-    `v`, and with `amsgrad` also `vhat`, the maximum of `v`, with the variable's shape and dtype,
-    initialized to zero. All variables share `step`, a float64 scalar: the number of training steps,
-    initialized to 0 (`iter` in checkpoints of TensorFlow Addons).
-
-    For float16 and bfloat16 variables, updates are computed in float32 and then rounded.
+    Slots (`w/AdaBelief`, …), `step`, and updates with sparse gradients or of 16-bit variables are
+    those of `RectifiedAdamOptimizer`, see there.
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
-            optimizer = legacy_opt.AdaBeliefOptimizer(0.1, rectify=False)
-            train_op = optimizer.minimize(tf.reduce_sum(w * w))
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # subtracts 0.1 / beta_1
-            print(session.run(w).round(3))  # [0.889 1.889]
+        w = tf.Variable([1.0, 2.0])
+        optimizer = legacy_opt.AdaBeliefOptimizer(0.1, rectify=False)
+        optimizer.apply_gradients([(tf.constant([2.0, 4.0]), w)])  # subtracts 0.1 / beta_1
+        print(w.numpy().round(3))  # [0.889 1.889]
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        The same types are accepted for all arguments but `amsgrad`, `rectify`, `use_locking` and
-        `name`.
-      beta_1: decay factor of `m`, at least 0 and less than 1.
-      beta_2: decay factor of `v`, at least 0 and less than 1.
+      learning_rate, beta_1, beta_2, weight_decay, amsgrad, total_steps, warmup_proportion, min_lr,
+        use_locking, name: see `RectifiedAdamOptimizer`.
       epsilon: added to `v` in each update, and to its square root; not negative. For float16
         variables pass 1e-6 or more, because the default rounds to 0 in the slot `v`.
-      weight_decay: the factor of the variable that is added to the update; not negative.
-      amsgrad: whether the largest `v` so far divides the update.
-      rectify: whether the update is rectified, and is plain momentum in the first steps, as in
-        `RectifiedAdamOptimizer`.
+      rectify: whether r is used, and the update is plain momentum in the first steps.
       sma_threshold: see `RectifiedAdamOptimizer`; used with `rectify` only.
-      total_steps: see `RectifiedAdamOptimizer`.
-      warmup_proportion: see `RectifiedAdamOptimizer`.
-      min_lr: see `RectifiedAdamOptimizer`.
-      use_locking: see `RectifiedAdamOptimizer`.
-      name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -112,10 +91,11 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
         mean = m / (1 - hyper.beta_1_power)
         root = tf.sqrt(divisor / (1 - power)) + epsilon
         if self._rectify:
-            n_max = self.longest_average(hyper)
+            n_max = no_constant(2 / (1 - hyper.beta_2) - 1, hyper)
             n = n_max - 2 * hyper.t * power / (1 - power)
             r = tf.sqrt((n - 4) * (n - 2) * n_max / ((n_max - 4) * (n_max - 2) * n))
-            update = tf.compat.v2.where(self.is_adaptive(n, hyper), r * mean / root, mean)
+            is_adaptive = n >= tf.maximum(hyper.sma_threshold, 4)  # r is a root of n - 4
+            update = tf.compat.v2.where(is_adaptive, r * mean / root, mean)
         else:
             update = mean / root
         change = self.rate(hyper) * (update + hyper.weight_decay * value)

@@ -31,41 +31,31 @@ from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 class NovoGradOptimizer(CountedStepsOptimizer):
     """Momentum of normalized gradients, with one second moment per variable (TensorFlow Addons).
 
-    The norm is that of the whole gradient, or of the rows of a sparse gradient after the rows of
-    equal ids are summed. Each partition of a partitioned variable has its own norm. A sparse
-    gradient updates only its own rows of the variable and `m`.
+    The norm of a sparse gradient is that of its rows, after the rows of equal ids are summed; only
+    these rows of the variable and `m` change. Each partition of a variable has its own norm.
 
     Slots, in this order, named after the optimizer (`w/NovoGrad`, `w/NovoGrad_1`, …): `m`, with the
     variable's shape, and `v`, a scalar; with `amsgrad` also `vhat`, the maximum of `v`, a scalar.
-    They have the variable's dtype, and are initialized to zero. The slot `m` contains the learning
-    rate: it is added to the variable. All variables share `step`, a float64 scalar: the number of
-    training steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons, where `vhat` has
-    the variable's shape, and all its elements are equal).
-
-    For float16 and bfloat16 variables, updates are computed in float32 and then rounded. In
-    float16, where the largest number is 65504, `v` is infinite after gradients of norm 256 or more.
+    They have the variable's dtype, and are initialized to zero. (In TensorFlow Addons, `vhat` has
+    the variable's shape, and all its elements are equal.) See `RectifiedAdamOptimizer` for the
+    shared variable `step` and for 16-bit variables. In float16, where the largest number is 65504,
+    `v` is infinite after gradients of norm 256 or more.
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
-            optimizer = legacy_opt.NovoGradOptimizer(0.1)
-            train_op = optimizer.apply_gradients([(tf.constant([30.0, 40.0]), w)])
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # the change has norm 0.1, whatever the norm of the gradient
-            print(session.run(w).round(3))  # [0.94 0.92]
+        w = tf.Variable([1.0, 1.0])
+        optimizer = legacy_opt.NovoGradOptimizer(0.1)
+        optimizer.apply_gradients([(tf.constant([30.0, 40.0]), w)])  # a change of norm 0.1
+        print(w.numpy().round(3))  # [0.94 0.92]
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta_1`, `beta_2`, `epsilon` and `weight_decay`.
-      beta_1: decay factor of `m`, at least 0 and less than 1.
-      beta_2: decay factor of `v`, at least 0 and less than 1.
+      beta_1, beta_2: decay factors of `m` and `v`, at least 0 and less than 1.
       epsilon: added to the square root of the second moment; not negative. With 0, a gradient that
         is zero in the first step gives NaN. In float16, `v` is 0 for gradients of norm below 1e-4.
-      weight_decay: the factor of the variable that is added to the normalized gradient; not
-        negative.
-      grad_averaging: whether the normalized gradient is multiplied by ``1 - beta_1``, except in the
-        first step.
+      weight_decay: the factor of the variable in the update u; not negative.
+      grad_averaging: whether u is multiplied by ``1 - beta_1``, except in the first step.
       amsgrad: whether the largest `v` so far divides the gradient.
       use_locking: see `RectifiedAdamOptimizer`.
       name: the name of the optimizer and its slots.

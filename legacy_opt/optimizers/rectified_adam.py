@@ -35,43 +35,33 @@ from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 class RectifiedAdamOptimizer(CountedStepsOptimizer):
     """Adam with a rectified learning rate, RAdam (TensorFlow Addons).
 
-    In the first steps (5 with the defaults) the second moment has too large a variance, so the
-    update is plain momentum, and needs no warmup. Later steps are shortened by a factor that
-    approaches 1.
-
-    With a sparse gradient, `m` and `v` decay in all rows, so each update reads and writes both
-    slots completely. The variable changes only in the rows of the gradient.
+    In the first steps (5 with the defaults) the update is plain momentum, which needs no warmup.
+    Later steps are shortened by a factor that approaches 1. With a sparse gradient, only its rows
+    of the variable change, but `m` and `v` decay in all rows, which takes time.
 
     Slots, in this order, named after the optimizer (`w/RectifiedAdam`, `w/RectifiedAdam_1`, …): `m`
     and `v`, and with `amsgrad` also `vhat`, the maximum of `v`, with the variable's shape and
     dtype, initialized to zero. All variables share `step`, a float64 scalar: the number of training
-    steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons).
-
-    For float16 and bfloat16 variables, updates are computed in float32 and then rounded.
+    steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons). For float16 and bfloat16
+    variables, updates are computed in float32 and then rounded.
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
-            optimizer = legacy_opt.RectifiedAdamOptimizer(0.1)
-            train_op = optimizer.apply_gradients([(tf.constant([0.5, 2.0]), w)])
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # subtracts 0.1 * g: the first steps are plain momentum
-            print(session.run(w).round(3))  # [0.95 0.8 ]
+        w = tf.Variable([1.0, 1.0])
+        optimizer = legacy_opt.RectifiedAdamOptimizer(0.1)
+        optimizer.apply_gradients([(tf.constant([0.5, 2.0]), w)])  # subtracts 0.1 * g
+        print(w.numpy().round(3))  # [0.95 0.8 ]
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for all arguments but `amsgrad`, `use_locking` and `name`.
-      beta_1: decay factor of `m`, at least 0 and less than 1.
-      beta_2: decay factor of `v`, at least 0 and less than 1.
+      beta_1, beta_2: decay factors of `m` and `v`, at least 0 and less than 1.
       epsilon: added to the square root of the second moment; not negative. For float16 variables
         pass 1e-4 or more: a small `v` is 0 in float16, and the update is then divided by epsilon.
       weight_decay: the factor of the variable that is added to the update; not negative.
       amsgrad: whether the largest `v` so far divides the update.
-      sma_threshold: the update is plain momentum while n of the formula is less than this number.
-        A number below 4 means 4.
-      total_steps: the number of training steps in the schedule of the learning rate; 0 means no
-        schedule.
+      sma_threshold: the update is plain momentum while n is less than this number, or than 4.
+      total_steps: the number of steps in the schedule of the learning rate; 0 means no schedule.
       warmup_proportion: the part of `total_steps` in which the learning rate rises; not negative.
       min_lr: the learning rate after `total_steps`; not negative.
       use_locking: whether native kernels lock the variables while they write. Updates without
@@ -133,18 +123,10 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         vhat = tf.maximum(slots.vhat, v)
         return vhat, dict(new, vhat=vhat)
 
-    def longest_average(self, hyper: SimpleNamespace) -> Tensor:
-        """Returns n_max of RectifiedAdam's formula."""
-        return _no_constant(2 / (1 - hyper.beta_2) - 1, hyper)
-
-    def is_adaptive(self, n: Tensor, hyper: SimpleNamespace) -> Tensor:
-        """Returns whether the second moment divides the update in this step."""
-        return n >= tf.maximum(hyper.sma_threshold, 4)  # r is a root of n - 4
-
     def rate(self, hyper: SimpleNamespace) -> Tensor:
         """Returns the learning rate of this step."""
         rate, t, total = hyper.learning_rate, hyper.t, hyper.total_steps
-        warmup = _no_constant(total * hyper.warmup_proportion, hyper)
+        warmup = no_constant(total * hyper.warmup_proportion, hyper)
         decay = tf.maximum(total - warmup, 1)
         falling = rate + (hyper.min_lr - rate) / decay * tf.minimum(t - warmup, decay)
         scheduled = tf.compat.v2.where(t <= warmup, rate * (t / warmup), falling)
@@ -156,7 +138,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         # The order of operations is that of TensorFlow Addons, whose last bits depend on it.
         correction_1 = 1 / (1 - hyper.beta_1_power)
         correction_2 = 1 / (1 - hyper.beta_2_power)
-        n_max = self.longest_average(hyper)
+        n_max = no_constant(2 / (1 - hyper.beta_2) - 1, hyper)
         n = n_max - 2 * hyper.t * hyper.beta_2_power * correction_2
         r = tf.sqrt((n - 4) / (n_max - 4) * (n - 2) / (n_max - 2) * n_max / n)
         m = hyper.beta_1 * slots.m + (1 - hyper.beta_1) * grad
@@ -164,12 +146,13 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         divisor, new = self.second_moment(v, slots, hyper)
         mean = m * correction_1
         adaptive = r * mean / (tf.sqrt(divisor * correction_2) + hyper.epsilon)
-        update = tf.compat.v2.where(self.is_adaptive(n, hyper), adaptive, mean)
+        is_adaptive = n >= tf.maximum(hyper.sma_threshold, 4)  # r is a root of n - 4
+        update = tf.compat.v2.where(is_adaptive, adaptive, mean)
         change = self.rate(hyper) * (update + hyper.weight_decay * value)
         return change, dict(new, m=Fading(m, hyper.beta_1))
 
 
-def _no_constant(value: Tensor, hyper: SimpleNamespace) -> Tensor:
+def no_constant(value: Tensor, hyper: SimpleNamespace) -> Tensor:
     """Returns a value that is not negative, unchanged, as a tensor that depends on the step.
 
     Grappler replaces a division by a constant, and reorders products of constants, in Sessions and

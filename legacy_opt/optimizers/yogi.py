@@ -32,25 +32,19 @@ from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 class YogiOptimizer(CountedStepsOptimizer):
     """Adam with a second moment that grows and falls by bounded amounts (TensorFlow Addons).
 
-    With a sparse gradient, `m` decays in all rows, so each update reads and writes it completely.
-    The variable and `v` change only in the rows of the gradient.
+    With a sparse gradient, only its rows of the variable and `v` change; `m` decays in all rows.
 
     Slots, in this order, named after the optimizer (`w/Yogi`, `w/Yogi_1`): `v`, initialized to
     `initial_accumulator_value`, and, unless `beta1` is the number 0, `m`, initialized to zero. They
-    have the variable's shape and dtype. All variables share `step`, a float64 scalar: the number of
-    training steps, initialized to 0 (`iter` in checkpoints of TensorFlow Addons).
-
-    For float16 and bfloat16 variables, updates are computed in float32 and then rounded.
+    have the variable's shape and dtype. See `RectifiedAdamOptimizer` for the shared variable `step`
+    and for 16-bit variables.
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
-            optimizer = legacy_opt.YogiOptimizer(0.1)
-            train_op = optimizer.minimize(tf.reduce_sum(w * w))
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)
-            print(session.run(w).round(3))  # [0.902 1.901]
+        w = tf.Variable([1.0, 2.0])
+        optimizer = legacy_opt.YogiOptimizer(0.1)
+        optimizer.apply_gradients([(tf.constant([2.0, 4.0]), w)])
+        print(w.numpy().round(3))  # [0.902 1.901]
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
@@ -58,10 +52,8 @@ class YogiOptimizer(CountedStepsOptimizer):
       beta1: decay factor of `m`, at least 0 and less than 1. For the number 0 there is no slot `m`.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      l1_regularization_strength: shrinks the variable towards zero after each update, by this
-        number times the rate of the formula; not negative.
-      l2_regularization_strength: divides the variable after each update by 1 plus this number times
-        the rate of the formula; not negative.
+      l1_regularization_strength: l1 of the formula; not negative.
+      l2_regularization_strength: l2 of the formula; not negative.
       initial_accumulator_value: the initial value of `v`, above zero. For float16 variables pass
         1e-4 or more, because the default has only a few digits in float16.
       activation: "sign", or "tanh" for a smooth sign.
@@ -89,16 +81,16 @@ class YogiOptimizer(CountedStepsOptimizer):
         name: str = "Yogi",
     ) -> None:
         l1, l2 = l1_regularization_strength, l2_regularization_strength
-        check = argument_checks.not_negative
+        not_negative = argument_checks.not_negative
         super().__init__(
             use_locking,
             name,
             learning_rate=learning_rate,
             beta1=argument_checks.decay_factor("beta1", beta1),
             beta2=argument_checks.decay_factor("beta2", beta2),
-            epsilon=check("epsilon", epsilon),
-            l1_regularization_strength=check("l1_regularization_strength", l1),
-            l2_regularization_strength=check("l2_regularization_strength", l2),
+            epsilon=not_negative("epsilon", epsilon),
+            l1_regularization_strength=not_negative("l1_regularization_strength", l1),
+            l2_regularization_strength=not_negative("l2_regularization_strength", l2),
         )
         self._initial_accumulator_value = argument_checks.positive_hyperparameter(
             "initial_accumulator_value", initial_accumulator_value
@@ -128,21 +120,16 @@ class YogiOptimizer(CountedStepsOptimizer):
             m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
             new["m"] = Fading(m, hyper.beta1)
         change = rate * m
-        l1, l2 = self._l1_regularization_strength, self._l2_regularization_strength
-        if not (_is_zero(l1) and _is_zero(l2)):
-            shrinks = hyper.l1_regularization_strength + hyper.l2_regularization_strength > 0
-            moved = value - change
-            shrunk = _shrunk(moved, rate, hyper)
-            return NewValue(tf.compat.v2.where(shrinks, shrunk, moved)), new
-        return change, new
+        strengths = self._l1_regularization_strength, self._l2_regularization_strength
+        if all(map(_is_zero, strengths)):
+            return change, new
+        is_regularized = hyper.l1_regularization_strength + hyper.l2_regularization_strength > 0
+        moved = value - change
+        l1 = hyper.l1_regularization_strength * rate
+        shrunk = (moved - l1 * tf.sign(moved)) / (1 + hyper.l2_regularization_strength * rate)
+        shrunk = tf.compat.v2.where(tf.abs(moved) > l1, shrunk, tf.zeros_like(moved))
+        return NewValue(tf.compat.v2.where(is_regularized, shrunk, moved)), new
 
 
 def _is_zero(value: Any) -> bool:
     return isinstance(value, numbers.Real) and value == 0
-
-
-def _shrunk(value: Tensor, rate: Tensor, hyper: SimpleNamespace) -> Tensor:
-    """Returns the variable after the proximal step with both regularizations."""
-    l1 = hyper.l1_regularization_strength * rate
-    shrunk = (value - l1 * tf.sign(value)) / (1 + hyper.l2_regularization_strength * rate)
-    return tf.compat.v2.where(tf.abs(value) > l1, shrunk, tf.zeros_like(value))
