@@ -39,12 +39,9 @@ class COCOBOptimizer(RuleOptimizer):
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0])
-            train_op = legacy_opt.COCOBOptimizer().apply_gradients([(tf.constant([5.0]), w)])
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # bets 1 / alpha of the wealth of 1 against the gradient's sign
-            print(session.run(w))  # [0.99]
+        w = tf.Variable([1.0])  # the first bet is 1 / alpha, against the sign of the gradient
+        legacy_opt.COCOBOptimizer().apply_gradients([(tf.constant([5.0]), w)])
+        print(w.numpy())  # [0.99]
 
     Args:
       alpha: limits the first bets, to about ``1 / alpha`` of what has been won; at least 1. A

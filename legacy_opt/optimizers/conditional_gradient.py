@@ -37,13 +37,10 @@ class ConditionalGradientOptimizer(RuleOptimizer):
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
-            optimizer = legacy_opt.ConditionalGradientOptimizer(0.5, lambda_=10.0)
-            train_op = optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # half way from [1, 1] to -10 * [0.6, 0.8]
-            print(session.run(w))  # [-2.5 -3.5]
+        w = tf.Variable([1.0, 1.0])
+        optimizer = legacy_opt.ConditionalGradientOptimizer(0.5, lambda_=10.0)
+        optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])  # half way to -10 * [0.6, 0.8]
+        print(w.numpy())  # [-2.5 -3.5]
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

@@ -24,19 +24,15 @@ from legacy_opt.core.update import RuleResult
 class LionOptimizer(RuleOptimizer):
     """Updates of equal size for all elements, with half of the state of Adam (Chen et al. 2023).
 
-    Each element changes by the learning rate, up or down. So a good learning rate is 3 to 10 times
-    smaller than Adam's. A sparse gradient updates only its own rows of the variable and of the slot
-    `momentum` (`w/Lion`), which has the variable's shape and dtype, and is initialized to zero.
-    (Keras' Lion also moves rows that are not in the gradient.)
+    A good learning rate is 3 to 10 times smaller than Adam's. A sparse gradient updates only its
+    own rows of the variable and of the slot `momentum` (`w/Lion`), which has the variable's shape
+    and dtype, and is initialized to zero. (Keras' Lion also moves rows outside of the gradient.)
 
     Example::
 
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
-            train_op = legacy_opt.LionOptimizer(0.1).apply_gradients([(tf.constant([50.0, -2]), w)])
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)
-            print(session.run(w))  # [0.9 1.1]
+        w = tf.Variable([1.0, 1.0])
+        legacy_opt.LionOptimizer(0.1).apply_gradients([(tf.constant([50.0, -2.0]), w)])
+        print(w.numpy())  # [0.9 1.1]
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
