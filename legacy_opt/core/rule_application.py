@@ -44,14 +44,8 @@ def apply_rule(
             slot = getattr(update.slots, name)
             decayed[name] = layouts[name].read(slot, access.whole, update.grad) * each.factor
     # All reads must finish before the first write.
-    reads = [
-        _value(change),
-        value,
-        update.grad,
-        *map(_value, slot_changes.values()),
-        *decayed.values(),
-    ]
-    with after(*reads):
+    reads = [_value(change), value, update.grad, *map(_value, slot_changes.values())]
+    with after(*reads, *decayed.values()):
         writes = []
         for name, each in slot_changes.items():
             layout = layouts[name]

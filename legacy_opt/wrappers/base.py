@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, ClassVar, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -121,10 +122,16 @@ class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
         """Returns a slot of the wrapper itself, or None if the wrapper has no such slot."""
         return super().get_slot(var, name)
 
-    def own_non_slot(self, name: str) -> Any:
-        """Returns a shared (non-slot) variable of the wrapper itself, or None."""
+    def _own_count(self, name: str) -> Any:
+        """Returns a shared variable that `_create_count` has created for this wrapper, or None."""
+        name = f"{self._name}/{name}"
         with tf.init_scope():
             return self._get_non_slot_variable(name, graph=graph_of_variables())
+
+    def _create_count(self, name: str, variables: Iterable[Variable]) -> None:
+        """Creates a shared int64 variable, 0 at first, unless it exists already."""
+        first = min(variables, key=lambda variable: variable.name)  # in any order of variables
+        self._create_non_slot_variable(np.int64(0), f"{self._name}/{name}", colocate_with=first)
 
     def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
         """Returns a slot of the wrapper or of an inner optimizer, or None if it does not exist."""

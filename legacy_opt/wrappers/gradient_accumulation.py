@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, List, Optional, Sequence, Tuple
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -35,11 +34,7 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.wrappers import accumulated_rows
-from legacy_opt.wrappers.base import (
-    OptimizerWrapper,
-    check_step_to_increment,
-    graph_of_variables,
-)
+from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_increment, graph_of_variables
 from legacy_opt.wrappers.nested_optimizers import comes_from_sync_replicas, contains_sync_replicas
 
 v1 = tf.compat.v1
@@ -200,18 +195,14 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if self.only_dense and self._steps > 1 and var_list:
             for variable in var_list:
                 self._create_gradient_slots(variable, _SUM_SLOTS)
-            self._create_count(var_list)
-
-    def _create_count(self, variables: Sequence[Variable]) -> None:
-        first = min(variables, key=lambda variable: variable.name)  # in any order of variables
-        self._create_non_slot_variable(np.int64(0), self._count_name(), colocate_with=first)
+            self._create_count("count", var_list)
 
     def _create_own_slots(self, pairs: List[GradAndVar], eagerly: bool) -> None:
         """Creates the slots for gradients, and the count, if they do not exist yet."""
         if self.only_dense:
             self._check_dense(pairs)
             return
-        is_later_call = self._count() is not None
+        is_later_call = self._own_count("count") is not None
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         new_pairs = [pair for pair in trained if not self._accumulates(pair[1])]
         if new_pairs and is_later_call and not eagerly:
@@ -235,7 +226,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 "out. Pass them with None as gradient, or make one optimizer for each list "
                 "of variables."
             )
-        self._create_count([variable for _, variable in accumulated])
+        self._create_count("count", [variable for _, variable in accumulated])
 
     def _check_dense(self, pairs: List[GradAndVar]) -> None:
         """Checks that all gradients are dense, and that no variable is new or missing."""
@@ -276,12 +267,6 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         graphs = [key[0] if isinstance(key, tuple) else None for key in keys]
         return sum(each is graph for each in graphs)
 
-    def _count_name(self) -> str:
-        return self._name + "/count"
-
-    def _count(self) -> Any:
-        return self.own_non_slot(self._count_name())
-
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Variable
     ) -> None:
@@ -300,9 +285,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             with tf.device(home.device):
                 added.append(self._add(home, members))
         with after(*added):
-            counted = _WHOLE_VARIABLE.add(self._count(), 1)
+            counted = _WHOLE_VARIABLE.add(self._own_count("count"), 1)
         with after(counted):
-            return self._count().read_value()
+            return self._own_count("count").read_value()
 
     def _add(self, home: Variable, pairs: List[Tuple[Gradient, Variable]]) -> Optional[Operation]:
         total = self.own_slot(home, "gradient_sum")
@@ -332,7 +317,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             for home, _ in self._homes.group(pair for pair in pairs if pair[0] is not None):
                 with tf.device(home.device):
                     reset += self._reset(home)
-            reset.append(_WHOLE_VARIABLE.assign(self._count(), 0))
+            reset.append(_WHOLE_VARIABLE.assign(self._own_count("count"), 0))
         return tf.group(*reset)
 
     def _mean(self, variable: Variable, count: Tensor) -> Optional[Gradient]:

@@ -181,13 +181,10 @@ class LossScaleOptimizer(OptimizerWrapper):
         values = [gradient_values.values_of(grad) for grad, _ in pairs if grad is not None]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in values])
 
-        def apply(_: Any = None) -> List[Any]:
+        def apply() -> List[Any]:
             with v1.name_scope(_SCOPE):
                 inner = super(LossScaleOptimizer, self)
                 return [inner.apply_gradients(pairs, global_step=global_step, name=name)]
 
-        if versions.building() in (versions.EAGER, versions.FUNCTION):
-            updated = conditions.run_by_cond(finite, apply)
-        else:
-            updated = conditions.run_by_switch(predicate=finite, data=finite, run=apply)
+        updated = conditions.run_if(finite, apply)
         return tf.group(updated, self._loss_scale_manager.update_loss_scale(finite))

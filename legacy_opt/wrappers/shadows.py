@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import Any, ClassVar, Iterator, List, Optional, Sequence, Tuple
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -117,22 +116,17 @@ class PeriodicOptimizer(ShadowOptimizer):
                 updated = super().apply_gradients(pairs)
             lists = variables, self._shadows_of(variables)
             with after(updated):
-                if tf.distribute.has_strategy():
-                    context = tf.distribute.get_replica_context()
-                    done = context.merge_call(self._finish_step, lists)
-                else:
-                    done = self._finish_step(tf.distribute.get_strategy(), *lists)
+                done = tf.distribute.get_replica_context().merge_call(self._finish_step, lists)
             return whole_step([updated, done], global_step, name or self._name)
 
     def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:
         with tf.init_scope():
-            first = min(variables, key=lambda variable: variable.name)  # in any order of variables
-            self._create_non_slot_variable(np.int64(0), f"{self._name}/step", colocate_with=first)
+            self._create_count("step", variables)
         return super()._create_missing_shadows(variables)
 
     def _finish_step(self, strategy: Any, variables: List[Any], shadows: List[Any]) -> Any:
         update = strategy.extended.update  # of all components of a distributed variable
-        count = self.own_non_slot(f"{self._name}/step")
+        count = self._own_count("step")
         step = tf.maximum(count.read_value(), 0)  # a copy, because a ref variable may change
 
         def update_all() -> List[Any]:
