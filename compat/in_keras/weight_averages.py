@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Tuple
 
 from legacy_opt import versions
 from legacy_opt.core.types import KerasModel, KerasVariable, Variable
@@ -27,16 +27,8 @@ def averages(model: KerasModel) -> Iterator[None]:
 
     In the scope, evaluate, export or save the model, but do not train. At its end, also after an
     error, the trained weights are back. Weights that were assigned in the scope keep their new
-    values. Weights without an average, such as those of batch normalization, stay as they are.
-
-    Example::
-
-        v1_optimizer = legacy_opt.MovingAverageOptimizer(legacy_opt.LazyAdamOptimizer(0.01), 0.99)
-        model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
-        model.compile(legacy_opt.compat.to_keras(v1_optimizer), "mse")
-        model.fit(tf.ones([8, 2]), tf.ones([8, 1]), verbose=0)
-        with legacy_opt.compat.averages(model):
-            model.evaluate(tf.ones([8, 2]), tf.ones([8, 1]), verbose=0)
+    values. Weights without an average, such as those of batch normalization, stay as they are. See
+    `legacy-opt docs wrappers` for examples.
 
     Args:
       model: a compiled Keras model whose optimizer `to_keras` made from a `MovingAverageOptimizer`
@@ -102,19 +94,18 @@ _Callback: Any = type("_Callback", tuple(_callback_classes()), {})
 class EvaluateAverages(_Callback):
     """Keras callback: evaluates with the averages of the weights, and trains on with the weights.
 
-    Validation in `fit`, and ``evaluate(callbacks=[EvaluateAverages()])``, use the averages of a
-    `MovingAverageOptimizer` or an `SWAOptimizer`, like `averages`. If an error or KeyboardInterrupt
-    ends an evaluation, the model has the averages until the next `fit` or `evaluate` with an object
-    of this class, or the next `averages`, which begin with the trained weights.
+    Validation in `fit`, and ``evaluate(callbacks=[EvaluateAverages()])``, use the averages, like
+    `averages`. If an error or KeyboardInterrupt ends an evaluation, the model has the averages
+    until the next `averages`, or `fit` or `evaluate` with this callback, begins.
 
     Example::
 
         v1_optimizer = legacy_opt.SWAOptimizer(legacy_opt.LazyAdamOptimizer(0.01))
         model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
         model.compile(legacy_opt.compat.to_keras(v1_optimizer), "mse")
-        x, y = tf.ones([8, 2]), tf.ones([8, 1])
+        data = tf.ones([8, 2]), tf.ones([8, 1])
         callbacks = [legacy_opt.compat.EvaluateAverages()]
-        model.fit(x, y, validation_data=(x, y), callbacks=callbacks, verbose=0)
+        model.fit(*data, validation_data=data, callbacks=callbacks, verbose=0)
 
     Args:
       save_averages: whether the model also has the averages at the end of an epoch, while the
@@ -129,18 +120,14 @@ class EvaluateAverages(_Callback):
         super().__init__()
         self._save_averages = save_averages
 
-    def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_test_begin(self, logs: Any = None) -> None:
         _exchange(self.model, _weights_and_averages(self.model))
 
-    def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_test_end(self, *epoch_and_logs: Any, **named: Any) -> None:
         _undo(self.model)
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        _undo(self.model)
+    on_epoch_begin = on_train_end = on_test_end
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._save_averages:
             self.on_test_begin()
-
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        _undo(self.model)
