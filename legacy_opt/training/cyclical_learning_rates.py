@@ -26,10 +26,14 @@ from legacy_opt.core.types import Tensor, TensorLike
 class CyclicalLearningRate:
     """A learning rate that rises and falls linearly (Smith 2017).
 
-    Pass the object as the learning rate of a v1 optimizer. It reads the global step, which
-    `tf.compat.v1.train.get_or_create_global_step` creates. In Keras, it reads `iterations`:
-    `compat.to_keras` converts it with its optimizer, or alone for Keras' own optimizers. Keras
-    saves only the subclasses, because `scale_fn` is a function.
+    Pass the object as the learning rate of a v1 optimizer. It reads the global step. In Keras, it
+    reads `iterations`: `compat.to_keras` converts it with its optimizer, or alone for Keras' own
+    optimizers. Keras saves only the subclasses, because `scale_fn` is a function.
+
+    Example::
+
+        rate = legacy_opt.CyclicalLearningRate(0.0, 1.0, step_size=2, scale_fn=lambda cycle: 0.5)
+        print(rate(2).numpy(), rate(4).numpy())  # 0.5 0.0
 
     Args:
       initial_learning_rate: the lowest learning rate, a number or a float32 or float64 scalar
@@ -102,7 +106,13 @@ class CyclicalLearningRate:
 
 
 class TriangularCyclicalLearningRate(CyclicalLearningRate):
-    """A `CyclicalLearningRate`, see there, whose cycles all have the same height."""
+    """A `CyclicalLearningRate`, see there, whose cycles all have the same height.
+
+    Example::
+
+        rate = legacy_opt.TriangularCyclicalLearningRate(0.0, 1.0, step_size=2)
+        print(rate(2).numpy(), rate(6).numpy())  # 1.0 1.0
+    """
 
     def __init__(
         self,
@@ -120,16 +130,25 @@ class TriangularCyclicalLearningRate(CyclicalLearningRate):
 
 
 class Triangular2CyclicalLearningRate(TriangularCyclicalLearningRate):
-    """A `CyclicalLearningRate`, see there; each cycle has half the height of the one before."""
+    """A `CyclicalLearningRate`, see there; each cycle has half the height of the one before.
+
+    Example::
+
+        rate = legacy_opt.Triangular2CyclicalLearningRate(0.0, 1.0, step_size=2)
+        print(rate(2).numpy(), rate(6).numpy())  # 1.0 0.5
+    """
 
     def _scale(self, cycle: Tensor) -> TensorLike:
         return 1 / (2.0 ** (cycle - 1))
 
 
 class ExponentialCyclicalLearningRate(CyclicalLearningRate):
-    """A `CyclicalLearningRate`, see there, whose height is multiplied by ``gamma**step``.
+    """A `CyclicalLearningRate`, see there; `gamma` to the power of the step scales its height.
 
-    With ``scale_mode="cycle"``, the factor is ``gamma**cycle``.
+    Example::
+
+        rate = legacy_opt.ExponentialCyclicalLearningRate(0.0, 1.0, step_size=2, gamma=0.5)
+        print(rate(2).numpy(), rate(4).numpy())  # 0.25 0.0
     """
 
     def __init__(
