@@ -27,9 +27,8 @@ class LookaheadOptimizer(PeriodicOptimizer):
 
     The slow weights of `w` are the slot `slow`, the variable ``w/Lookahead`` with the shape and
     dtype of `w`. They start at the initial value of `w` (in eager execution and in a `tf.function`,
-    at the value before the first training step). The shared variable ``Lookahead/step``, int64,
-    counts the steps. A variable without a gradient in a step does not change, and the step counts
-    nevertheless. A sparse gradient synchronizes all rows.
+    at the value before the first training step). ``Lookahead/step``, int64, counts the steps, also
+    for variables without a gradient, which do not change. A sparse gradient synchronizes all rows.
 
     Example::
 
@@ -75,6 +74,5 @@ class LookaheadOptimizer(PeriodicOptimizer):
         synchronized = slow + size * (WHOLE_VARIABLE.read(variable) - slow)
         with after(synchronized):
             return tf.group(
-                WHOLE_VARIABLE.assign(shadow, synchronized),
-                WHOLE_VARIABLE.assign(variable, synchronized),
+                *[WHOLE_VARIABLE.assign(each, synchronized) for each in (shadow, variable)]
             )

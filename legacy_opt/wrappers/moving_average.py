@@ -46,15 +46,7 @@ class MovingAverageOptimizer(AveragingOptimizer):
     eager execution and in a `tf.function`, the initial value is the value of `w` before the first
     training step. A sparse gradient updates the averages of all rows.
 
-    Differences from the class in tf.contrib:
-
-    * With `sequential_update=False`, the updates of variables and averages do not race.
-    * This optimizer has slots, a name and `variables()`, like any optimizer.
-    * A second call of `apply_gradients` with other variables keeps the averages of the first call.
-    * The saver finds the average of a variable by the variable object, not by its name. Therefore
-      `var_list` may be a dict with other names than in the graph, and a `tf.distribute` strategy
-      works.
-    * This optimizer works in eager execution, and with ref variables under v2 control flow.
+    See `legacy-opt docs differences_from_originals` for differences from the class in tf.contrib.
 
     Example::
 

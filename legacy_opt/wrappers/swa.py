@@ -27,9 +27,9 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
     As in `MovingAverageOptimizer`, `average(w)` returns the average of `w`, and `swapping_saver`
     saves the averages under the variables' names. The average is the slot `average`, the variable
     ``w/SWA`` with the shape and dtype of `w`. Before the first snapshot, it equals the variable.
-    (In Addons it is zero then.) Averages of 16-bit variables are computed in float32. The shared
-    variable ``SWA/step``, int64, counts the steps. A variable without a gradient in a step is not
-    averaged, and the step counts nevertheless. A sparse gradient averages all rows.
+    (In Addons it is zero then.) Averages of 16-bit variables are computed in float32. ``SWA/step``,
+    int64, counts the steps, also for variables without a gradient, which are not averaged. A sparse
+    gradient averages all rows.
 
     Example::
 
@@ -42,8 +42,7 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
 
     Args:
       optimizer: the v1 optimizer that updates the variables.
-      start_averaging: the step after which the first snapshot is taken, an integer; the first step
-        is 0.
+      start_averaging: the step, from 0, after which the first snapshot is taken, an integer.
       average_period: the number of steps from a snapshot to the next, a positive integer.
       name: the name of this optimizer and its slots.
 
@@ -75,8 +74,8 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
     def _update(self, variable: Variable, shadow: Variable, step: Tensor) -> Any:
         dtype = shadow.dtype.base_dtype
         wide = wide_dtype(dtype)
-        earlier = tf.maximum((step - self._start_averaging) // self._average_period, 0)
-        earlier = tf.cast(earlier, wide)
+        earlier = (step - self._start_averaging) // self._average_period
+        earlier = tf.cast(tf.maximum(earlier, 0), wide)
         average, value = (tf.cast(WHOLE_VARIABLE.read(each), wide) for each in (shadow, variable))
         average = (average * earlier + value) / (earlier + 1)
         return WHOLE_VARIABLE.assign(shadow, tf.cast(average, dtype))
