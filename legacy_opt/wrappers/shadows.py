@@ -116,7 +116,11 @@ class PeriodicOptimizer(ShadowOptimizer):
                 updated = super().apply_gradients(pairs)
             lists = variables, self._shadows_of(variables)
             with after(updated):
-                done = tf.distribute.get_replica_context().merge_call(self._finish_step, lists)
+                if tf.distribute.has_strategy():
+                    context = tf.distribute.get_replica_context()
+                    done = context.merge_call(self._finish_step, lists)
+                else:  # Keras in TensorFlow 1.15 trains outside of a replica context
+                    done = self._finish_step(tf.distribute.get_strategy(), *lists)
             return whole_step([updated, done], global_step, name or self._name)
 
     def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:
