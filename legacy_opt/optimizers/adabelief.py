@@ -30,8 +30,8 @@ from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer, no_cons
 class AdaBeliefOptimizer(RectifiedAdamOptimizer):
     """Adam with longer steps where gradients agree with their moving average (TensorFlow Addons).
 
-    Slots (`w/AdaBelief`, …), `step`, and updates with sparse gradients or of 16-bit variables are
-    those of `RectifiedAdamOptimizer`, see there.
+    Slots (`w/AdaBelief`, …), `step`, updates with sparse gradients or of 16-bit variables, and all
+    other arguments are those of `RectifiedAdamOptimizer`.
 
     Example::
 
@@ -41,12 +41,10 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
         print(w.numpy().round(3))  # [0.889 1.889]
 
     Args:
-      learning_rate, beta_1, beta_2, weight_decay, amsgrad, total_steps, warmup_proportion, min_lr,
-        use_locking, name: see `RectifiedAdamOptimizer`.
       epsilon: added to `v` in each update, and to its square root; not negative. For float16
         variables pass 1e-6 or more, because the default rounds to 0 in the slot `v`.
       rectify: whether r is used, and the update is plain momentum in the first steps.
-      sma_threshold: see `RectifiedAdamOptimizer`; used with `rectify` only.
+      sma_threshold: used with `rectify` only.
 
     Raises:
       TypeError: an argument has the wrong type.

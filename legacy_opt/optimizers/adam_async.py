@@ -61,16 +61,12 @@ class AdamAsyncOptimizer(AdamBase):
             print(session.run(powers))  # [0.25 0.5 ]
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        The same types are accepted for `beta1`, `beta2` and `epsilon`.
-      beta1: decay factor of `m`, at least 0 and less than 1.
-      beta2: decay factor of `v`, at least 0 and less than 1.
+      learning_rate: see `LazyAdamOptimizer`, also for `beta1`, `beta2` and `name`.
       epsilon: added to the square root of `v`, or to `v` itself in RMSProp; not negative. For
         float16 variables pass 1e-4 or more: the default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
         the variables while they write. (TensorFlow's kernel does not lock the powers.)
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
-      name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.

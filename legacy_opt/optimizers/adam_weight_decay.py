@@ -76,8 +76,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
       weight_decay_rate: each update subtracts ``learning_rate * weight_decay_rate * w``.
-      beta_1: decay factor of `m`, at least 0 and less than 1.
-      beta_2: decay factor of `v`, at least 0 and less than 1.
+      beta_1, beta_2: decay factors of `m` and `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
       exclude_from_weight_decay: a list of regular expressions, or None. The expressions are
         searched for in the variables' names (without ":0").

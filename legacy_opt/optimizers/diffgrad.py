@@ -50,14 +50,8 @@ class DiffGradOptimizer(AdamBase):
             print(session.run(w).round(3))  # [0.85]
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        The same types are accepted for `beta1`, `beta2` and `epsilon`.
-      beta1: decay factor of `m`, at least 0 and less than 1.
-      beta2: decay factor of `v`, at least 0 and less than 1.
-      epsilon: added to the square root of `v`; not negative.
-      use_locking: whether native kernels lock the variables while they write. Updates without
-        native kernels do not lock; if `use_locking` is True, a `UseLockingWarning` is issued.
-      name: the name of the optimizer and its slots.
+      learning_rate: see `LazyAdamOptimizer`, also for `beta1`, `beta2`, `epsilon` and `name`.
+      use_locking: see `LionOptimizer`.
 
     Raises:
       TypeError: an argument has the wrong type.

@@ -45,14 +45,8 @@ class NadamOptimizer(AdamBase):
             print(session.run(w).round(3))  # [0.81 1.81]
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        The same types are accepted for `beta1`, `beta2` and `epsilon`.
-      beta1: decay factor of `m`, at least 0 and less than 1.
-      beta2: decay factor of `v`, at least 0 and less than 1.
-      epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
-        more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
-      use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
-        the variables while they write.
+      learning_rate: see `LazyAdamOptimizer`, also for `beta1`, `beta2` and `epsilon`.
+      use_locking: see `LazyAdamOptimizer`.
       name: the name of the optimizer and its slots.
 
     Raises:

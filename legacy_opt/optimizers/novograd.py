@@ -49,15 +49,12 @@ class NovoGradOptimizer(CountedStepsOptimizer):
         print(w.numpy().round(3))  # [0.94 0.92]
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        The same types are accepted for `beta_1`, `beta_2`, `epsilon` and `weight_decay`.
-      beta_1, beta_2: decay factors of `m` and `v`, at least 0 and less than 1.
+      learning_rate: see `RectifiedAdamOptimizer`, also for `beta_1`, `beta_2` and `use_locking`.
       epsilon: added to the square root of the second moment; not negative. With 0, a gradient that
         is zero in the first step gives NaN. In float16, `v` is 0 for gradients of norm below 1e-4.
       weight_decay: the factor of the variable in the update u; not negative.
       grad_averaging: whether u is multiplied by ``1 - beta_1``, except in the first step.
       amsgrad: whether the largest `v` so far divides the gradient.
-      use_locking: see `RectifiedAdamOptimizer`.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -64,8 +64,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
       total_steps: the number of steps in the schedule of the learning rate; 0 means no schedule.
       warmup_proportion: the part of `total_steps` in which the learning rate rises; not negative.
       min_lr: the learning rate after `total_steps`; not negative.
-      use_locking: whether native kernels lock the variables while they write. Updates without
-        native kernels do not lock; if `use_locking` is True, a `UseLockingWarning` is issued.
+      use_locking: see `LionOptimizer`.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -57,7 +57,7 @@ class YogiOptimizer(CountedStepsOptimizer):
       initial_accumulator_value: the initial value of `v`, above zero. For float16 variables pass
         1e-4 or more, because the default has only a few digits in float16.
       activation: "sign", or "tanh" for a smooth sign.
-      use_locking: see `RectifiedAdamOptimizer`.
+      use_locking: see `LionOptimizer`.
       name: the name of the optimizer and its slots.
 
     Raises:
