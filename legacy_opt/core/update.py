@@ -24,10 +24,6 @@ class Addition(NamedTuple):
 
             def rule(self, grad, value, slots, hyper):
                 return 0.1 * grad, {"count": legacy_opt.Addition(tf.ones_like(grad))}
-
-        w = tf.Variable([1.0, 2.0])
-        optimizer = CountingOptimizer(use_locking=False, name="Counting")
-        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
     """
 
     value: Tensor
@@ -49,10 +45,6 @@ class Fading(NamedTuple):
                 momentum = 0.9 * slots.momentum + grad  # of the touched rows
                 rest = tf.constant(0.9, grad.dtype)  # the factor of all other rows
                 return 0.1 * momentum, {"momentum": legacy_opt.Fading(momentum, rest)}
-
-        table = tf.Variable(tf.ones([1000, 8]))
-        optimizer = DenseMomentumOptimizer(use_locking=False, name="DenseMomentum")
-        train_op = optimizer.apply_gradients([(tf.IndexedSlices(tf.ones([2, 8]), [3, 14]), table)])
     """
 
     value: Tensor
@@ -69,10 +61,6 @@ class NewValue(NamedTuple):
         class ShrinkingOptimizer(legacy_opt.RuleOptimizer):
             def rule(self, grad, value, slots, hyper):
                 return legacy_opt.NewValue(0.5 * value - 0.1 * grad), {}
-
-        w = tf.Variable([1.0, 2.0])
-        optimizer = ShrinkingOptimizer(use_locking=False, name="Shrinking")
-        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
     """
 
     value: Tensor

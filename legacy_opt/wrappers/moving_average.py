@@ -101,10 +101,7 @@ class MovingAverageOptimizer(AveragingOptimizer):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Applies gradients and updates the averages.
-
-        See `tf.compat.v1.train.Optimizer.apply_gradients`.
-        """
+        """Applies gradients and updates the averages."""
         with self._step(grads_and_vars) as (pairs, variables):
             if self._sequential_update:
                 updated = super().apply_gradients(pairs, global_step, name)

@@ -105,10 +105,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Applies gradients that are not all zeros.
-
-        See `tf.compat.v1.train.Optimizer.apply_gradients`.
-        """
+        """Applies gradients that are not all zeros."""
         with self._conditional_updates():
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
 
