@@ -9,7 +9,6 @@ and sparse gradients), slot creation, the conversion of hyperparameters to tenso
 from __future__ import annotations
 
 import contextlib
-from types import SimpleNamespace
 from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import tensorflow as tf
@@ -36,7 +35,7 @@ from legacy_opt.core.types import (
     Tensor,
     Variable,
 )
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 from legacy_opt.core.user_warnings import UseLockingWarning, warn
 from legacy_opt.core.variable_access import Access
 
@@ -158,9 +157,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     # Methods for subclasses to override.
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         """Computes one update, as a pure function of the arguments.
 
         Args:
@@ -180,9 +177,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
             "apply_update(update)."
         )
 
-    def sparse_rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         """Computes the update of n touched rows. By default, this method calls `rule`."""
         return self.rule(grad, value, slots, hyper)
 
@@ -198,9 +193,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         """Returns the shared (non-slot) variables: a dict from name to initial value."""
         return {}
 
-    def update_non_slots(
-        self, values: SimpleNamespace, hyper: SimpleNamespace
-    ) -> Dict[str, Tensor]:
+    def update_non_slots(self, values: Values, hyper: Values) -> Dict[str, Tensor]:
         """Computes the shared variables' new values, once per training step, after all updates.
 
         Args:
@@ -212,7 +205,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         """
         return {}
 
-    def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
+    def once_per_step(self, hyper: Values) -> Dict[str, Tensor]:
         """Computes values that all updates of a training step share, once, before the updates.
 
         Args:
@@ -482,7 +475,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         slots = NamedValues.of(f"slots of {type(self).__name__}", slots)
         return Update(grad, variable, slots, hyper, access, prepared)
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+    def hyper_for(self, variable: Variable) -> Values:
         """Returns the hyperparameters of one variable's rule; see `hyperparameters`."""
         return self.hyperparameters(variable.dtype.base_dtype)
 
@@ -495,7 +488,7 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         # Copies that `to_keras` creates override this method.
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         """Returns the hyperparameters in this training step as attributes: scalars of `dtype`.
 
         `global_step` is not cast. `non_slots`: whether to include the non-slot variables' values.

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import threading
 import weakref
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
@@ -15,6 +14,7 @@ from legacy_opt.core.contract import of_users
 from legacy_opt.core.kernel_hook import NO_KERNELS, StepKernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
+from legacy_opt.core.update import Values
 
 _locks = {}  # {id of an optimizer: lock}; optimizers with locks as attributes cannot be pickled
 _new_lock = threading.Lock()
@@ -101,7 +101,7 @@ class Inputs(NamedTuple):
     global_step: Optional[Tensor]  # None if the optimizer does not need the global step
     once: Mapping[str, Tensor]  # the result of `RuleOptimizer.once_per_step`
 
-    def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> Values:
         """Returns the hyperparameters, cast to `dtype`, as attributes; see `NamedValues.of`.
 
         `global_step` and the values in `once` are not cast.

@@ -66,6 +66,8 @@ class NewValue(NamedTuple):
     value: Tensor
 
 
+# The values of slots or of hyperparameters, as attributes.
+Values = SimpleNamespace
 SlotChange = Union[Tensor, Addition, Fading]
 # A Mapping, because type checkers do not accept a Dict[str, Tensor] as a Dict[str, SlotChange].
 RuleResult = Tuple[Union[Tensor, NewValue], Mapping[str, SlotChange]]
@@ -99,8 +101,8 @@ class Update(NamedTuple):
 
     grad: Tensor
     variable: Variable
-    slots: SimpleNamespace
-    hyper: SimpleNamespace
+    slots: Values
+    hyper: Values
     access: Access
     prepared: Any = None
     densified: bool = False

@@ -17,13 +17,11 @@ after Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in O
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.types import Hyperparameter, Tensor
-from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.core.update import Fading, RuleResult, Values
 from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer, no_constant
 
 
@@ -73,9 +71,7 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
         )
         self._rectify = argument_checks.boolean("rectify", rectify)
 
-    def formula(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         # The order of operations is that of TensorFlow Addons, whose last bits depend on it.
         power, epsilon = hyper.beta_2_power, hyper.epsilon
         m = hyper.beta_1 * slots.m + (1 - hyper.beta_1) * grad

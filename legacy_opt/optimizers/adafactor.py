@@ -16,7 +16,6 @@ and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are t
 from __future__ import annotations
 
 import numbers
-from types import SimpleNamespace
 from typing import Any, Dict, Optional, Tuple, Union
 
 import numpy as np
@@ -36,7 +35,7 @@ from legacy_opt.core.types import (
     TensorLike,
     Variable,
 )
-from legacy_opt.core.update import RuleResult
+from legacy_opt.core.update import RuleResult, Values
 
 
 class _AdamDecayRate(StepFunction):
@@ -204,12 +203,10 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         # A tensor, variable or callable may become nonzero.
         return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         return super().hyperparameters(wide_dtype(dtype), non_slots)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         decay = self._second_moment_decay(hyper, wide)
@@ -229,7 +226,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return tf.cast(change, value.dtype), new_slots
 
     def _normalized(
-        self, grad: Tensor, slots: SimpleNamespace, decay: Tensor, hyper: SimpleNamespace
+        self, grad: Tensor, slots: Values, decay: Tensor, hyper: Values
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
         """Returns the gradient divided by the root of its second moment, and the new moments."""
 
@@ -248,13 +245,13 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         normalized = grad * (row_factor * column_factor)
         return normalized, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
 
-    def _rate(self, hyper: SimpleNamespace, dtype: DType) -> Tensor:
+    def _rate(self, hyper: Values, dtype: DType) -> Tensor:
         if self._learning_rate is not None:
             return hyper.learning_rate
         rate = tf.minimum(tf.math.rsqrt(tf.cast(hyper.global_step, dtype) + 1), 0.01)
         return rate if self._multiply_by_parameter_scale else rate * 0.05
 
-    def _second_moment_decay(self, hyper: SimpleNamespace, dtype: DType) -> Tensor:
+    def _second_moment_decay(self, hyper: Values, dtype: DType) -> Tensor:
         if hasattr(hyper, "decay_rate"):  # then it is not a function of the step
             return hyper.decay_rate
         decay_fn: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)

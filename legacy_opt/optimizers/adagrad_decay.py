@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
@@ -27,7 +26,7 @@ from legacy_opt.core import argument_checks, conditions, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import GlobalStep, Gradient, Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import Addition, RuleResult, Update
+from legacy_opt.core.update import Addition, RuleResult, Update, Values
 from legacy_opt.core.variable_access import Access, Rows, WholeVariable, after, on_any_device
 from legacy_opt.optimizers import flat_elements
 
@@ -131,9 +130,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         dtype = self.global_step_variable().dtype.base_dtype
         return self._layout_of_counts(0, dtype=dtype, shared=shared)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         due = hyper.period > slots.accumulator_decay_power
         decayed = self._decayed(slots.accumulator, hyper)
         accumulator = tf.compat.v2.where(due, decayed, slots.accumulator)
@@ -142,7 +139,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         count = Addition(tf.cast(due, hyper.global_step.dtype))
         return change, {"accumulator": accumulator, "accumulator_decay_power": count}
 
-    def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
+    def once_per_step(self, hyper: Values) -> Dict[str, Tensor]:
         step = hyper.global_step
         decay_step = min(self._accumulator_decay_step, step.dtype.max)  # must fit into the dtype
         return {"period": (step + 1) // decay_step}
@@ -153,7 +150,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return super().pure_rule(variable, sparse)
 
     @staticmethod
-    def _decayed(accumulator: Tensor, hyper: SimpleNamespace) -> Tensor:
+    def _decayed(accumulator: Tensor, hyper: Values) -> Tensor:
         decayed = accumulator * hyper.accumulator_decay_rate
         return tf.maximum(decayed, hyper.initial_accumulator_value)
 

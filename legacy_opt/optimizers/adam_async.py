@@ -28,7 +28,7 @@ from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import ScalarSlot, Slot
 from legacy_opt.core.types import DType, Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 from legacy_opt.core.variable_access import after
 from legacy_opt.optimizers.adam_base import AdamBase
 
@@ -99,15 +99,13 @@ class AdamAsyncOptimizer(AdamBase):
         )
 
     def _rounded_rule(
-        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
     ) -> RuleResult:
         hyper = _with_powers(hyper, slots, grad.dtype)
         change, changes = super()._rounded_rule(grad, slots, hyper, rounding)
         return change, dict(changes, **self._next_powers(slots))
 
-    def sparse_rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
@@ -134,7 +132,7 @@ class AdamAsyncOptimizer(AdamBase):
             writes = [access.assign(getattr(slots, name), power) for name, power in next_powers]
             return tf.group(*writes)
 
-    def _next_powers(self, powers: SimpleNamespace) -> Dict[str, Tensor]:
+    def _next_powers(self, powers: Values) -> Dict[str, Tensor]:
         hyper = self.hyperparameters(tf.float32)
         return {
             "beta1_power": powers.beta1_power * hyper.beta1,
@@ -142,7 +140,7 @@ class AdamAsyncOptimizer(AdamBase):
         }
 
 
-def _with_powers(hyper: SimpleNamespace, powers: SimpleNamespace, dtype: DType) -> SimpleNamespace:
+def _with_powers(hyper: Values, powers: Values, dtype: DType) -> Values:
     beta1_power = tf.cast(powers.beta1_power, dtype)
     beta2_power = tf.cast(powers.beta2_power, dtype)
     return changed(hyper, beta1_power=beta1_power, beta2_power=beta2_power)

@@ -12,7 +12,6 @@ formula just before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the sam
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import tensorflow as tf
@@ -22,7 +21,7 @@ from legacy_opt.core.hyperparameters import alias_of, tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 
 # {a method of TensorFlow's AdamOptimizer: what a subclass should override instead}.
 _REPLACEMENTS = {
@@ -89,9 +88,7 @@ class AdamBase(RuleOptimizer):
         """Returns the variables with the powers of beta; (None, None) before the first update."""
         return tuple(self._non_slot(name) for name in self.non_slots())
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         return self._rounded_rule(grad, slots, hyper, self._rounding_of_operations())
 
     def _rounding_of_operations(self) -> str:
@@ -100,7 +97,7 @@ class AdamBase(RuleOptimizer):
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
     def _rounded_rule(
-        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
     ) -> RuleResult:
         """Computes `rule`, with the given rounding of `moments`."""
         m, v = moments(grad, slots, hyper, rounding)
@@ -113,9 +110,7 @@ class AdamBase(RuleOptimizer):
         if sparse or type(self).rule is not AdamBase.rule:  # a subclass may override `rule`
             return rule
 
-        def rule_as_fused(
-            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-        ) -> RuleResult:
+        def rule_as_fused(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
             return self._rounded_rule(grad, slots, hyper, AS_FUSED)
 
         return rule_as_fused
@@ -124,7 +119,7 @@ class AdamBase(RuleOptimizer):
         return self.apply_kernel(update, update.hyper)
 
     def apply_kernel(
-        self, update: Update, hyper: SimpleNamespace, use_nesterov: bool = False
+        self, update: Update, hyper: Values, use_nesterov: bool = False
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
@@ -140,7 +135,7 @@ class AdamBase(RuleOptimizer):
         )
 
     def _call_kernel(
-        self, kernel: str, update: Update, hyper: SimpleNamespace, **arguments: Any
+        self, kernel: str, update: Update, hyper: Values, **arguments: Any
     ) -> Optional[Operation]:
         """Applies a kernel with the arguments that the kernels of Adam and AdaMax share."""
         return fused_kernels.apply(
@@ -157,9 +152,7 @@ class AdamBase(RuleOptimizer):
             **arguments,
         )
 
-    def update_non_slots(
-        self, values: SimpleNamespace, hyper: SimpleNamespace
-    ) -> Dict[str, Tensor]:
+    def update_non_slots(self, values: Values, hyper: Values) -> Dict[str, Tensor]:
         new_values = {}
         for name, power in vars(values).items():
             # `hyper` is float32, but the power is float64 if beta is a float64 tensor.
@@ -168,9 +161,7 @@ class AdamBase(RuleOptimizer):
         return new_values
 
 
-def moments(
-    grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
-) -> Tuple[Tensor, Tensor]:
+def moments(grad: Tensor, slots: Values, hyper: Values, rounding: str) -> Tuple[Tensor, Tensor]:
     """Returns the new moments; `rounding` is `AS_WRITTEN`, `AS_IN_A_SESSION` or `AS_FUSED`."""
     m = moving_average(slots.m, grad, hyper.beta1, rounding)
     if rounding == AS_FUSED:
@@ -188,6 +179,6 @@ def moving_average(average: Tensor, value: Tensor, beta: Tensor, rounding: str) 
     return average * beta + value * (1 - beta)
 
 
-def corrected_rate(hyper: SimpleNamespace) -> Tensor:
+def corrected_rate(hyper: Values) -> Tensor:
     """Returns the learning rate with Adam's bias correction of both moments."""
     return hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)

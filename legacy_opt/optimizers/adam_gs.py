@@ -12,7 +12,6 @@ Source: `tf.contrib.opt.AdamGSOptimizer` and `LazyAdamGSOptimizer` of TensorFlow
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Dict, Tuple, Union
 
 import tensorflow as tf
@@ -20,6 +19,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.types import DType, GlobalStep, Hyperparameter, Tensor
+from legacy_opt.core.update import Values
 from legacy_opt.optimizers.adam_base import AdamBase
 
 
@@ -92,7 +92,7 @@ class AdamGSOptimizer(AdamBase):
         hyper = self.hyperparameters(tf.float32)
         return hyper.beta1_power, hyper.beta2_power
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         hyper = super().hyperparameters(dtype, non_slots)
         # As in tf.contrib, the powers are computed in float32 for variables of every dtype.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)

@@ -13,7 +13,6 @@ that build on BERT contain a copy of this file.
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -23,7 +22,7 @@ from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import RuleResult
+from legacy_opt.core.update import RuleResult, Values
 from legacy_opt.optimizers.name_patterns import PatternsOptimizer
 
 
@@ -134,7 +133,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
     def _name_to_match(self, variable: Variable) -> str:
         return self._get_variable_name(self.variable_name(variable))
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+    def hyper_for(self, variable: Variable) -> Values:
         flags = self._flags_of(self._name_to_match(variable))
         return changed(super().hyper_for(variable), **flags)
 
@@ -142,14 +141,12 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
         """Returns the flags that depend on a variable's name, for `hyper` of its rule."""
         return {"decays": self._do_use_weight_decay(name)}
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         direction, moments = self.direction(grad, value, slots, hyper)
         return hyper.learning_rate * direction, moments
 
     def direction(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+        self, grad: Tensor, value: Tensor, slots: Values, hyper: Values
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
         """Returns the update without the learning rate, and the new moments."""
         m = hyper.beta_1 * slots.m + hyper.rest_beta_1 * grad
@@ -160,7 +157,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
             direction += hyper.weight_decay_rate * value
         return direction, {"m": m, "v": v}
 
-    def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
+    def estimates(self, m: Tensor, v: Tensor, hyper: Values) -> Tuple[Tensor, Tensor]:
         """Returns the moments to use in the update. The class for LAMB corrects their bias here."""
         return m, v
 

@@ -12,13 +12,12 @@ for Stochastic Optimization" (2014), section 7.1.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 from legacy_opt.optimizers.adam_base import AdamBase, moving_average
 
 
@@ -73,7 +72,7 @@ class AdaMaxOptimizer(AdamBase):
         return self._non_slot("beta1_power")
 
     def _rounded_rule(
-        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
     ) -> RuleResult:
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))

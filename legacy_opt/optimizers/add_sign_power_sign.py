@@ -16,7 +16,6 @@ with Reinforcement Learning" (https://arxiv.org/abs/1709.07417).
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, Callable, ClassVar, Optional
 
 import numpy as np
@@ -28,7 +27,7 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.serializable_functions import SavesStepFunctions
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import FunctionOfStep, Hyperparameter, Operation, Tensor
-from legacy_opt.core.update import Fading, RuleResult, Update
+from legacy_opt.core.update import Fading, RuleResult, Update, Values
 from legacy_opt.optimizers import sign_decay
 
 
@@ -75,17 +74,15 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
             )
         self._sign_decay_t = tf.convert_to_tensor(decay, name="sign_decay")
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         return self._rule(grad, slots, hyper, self._multiplier)
 
     def _rule(
         self,
         grad: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
-        multiplier: Callable[[Tensor, SimpleNamespace], Tensor],
+        slots: Values,
+        hyper: Values,
+        multiplier: Callable[[Tensor, Values], Tensor],
     ) -> RuleResult:
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
@@ -172,7 +169,7 @@ class AddSignOptimizer(_SignOptimizer):
     _extra_argument = "alpha"
     _alpha_t = tensor_of("alpha")
 
-    def _multiplier(self, sign: Tensor, hyper: SimpleNamespace) -> Tensor:
+    def _multiplier(self, sign: Tensor, hyper: Values) -> Tensor:
         return hyper.alpha + sign
 
 
@@ -240,17 +237,15 @@ class PowerSignOptimizer(_SignOptimizer):
             self._logbase = _logarithm(self._base)
         super()._prepare()
 
-    def _multiplier(self, sign: Tensor, hyper: SimpleNamespace) -> Tensor:
+    def _multiplier(self, sign: Tensor, hyper: Values) -> Tensor:
         return tf.exp(hyper.logbase * sign)
 
-    def sparse_rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         dtype = grad.dtype
         wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow for bfloat16
         e = tf.cast(tf.cast(np.float32(math.e), dtype), wide)
 
-        def multiplier(sign: Tensor, hyper: SimpleNamespace) -> Tensor:
+        def multiplier(sign: Tensor, hyper: Values) -> Tensor:
             return tf.cast(tf.pow(e, tf.cast(hyper.logbase * sign, wide)), dtype)
 
         return self._rule(grad, slots, hyper, multiplier)

@@ -14,7 +14,6 @@ and Tommasi, "Training Deep Networks without Learning Rates Through Coin Betting
 from __future__ import annotations
 
 import numbers
-from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +21,7 @@ import tensorflow as tf
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor
-from legacy_opt.core.update import NewValue, RuleResult
+from legacy_opt.core.update import NewValue, RuleResult, Values
 
 
 class COCOBOptimizer(RuleOptimizer):
@@ -73,9 +72,7 @@ class COCOBOptimizer(RuleOptimizer):
     def _valid_dtypes(self) -> Any:
         return set(super()._valid_dtypes()) - {tf.float16}
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         size = tf.abs(grad)
         lr = tf.maximum(slots.lr, size)
         grad_norm_sum = slots.grad_norm_sum + size

@@ -12,7 +12,6 @@ Yurtsever et al., https://arxiv.org/abs/1803.06453.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Callable
 
 import tensorflow as tf
@@ -21,7 +20,7 @@ from legacy_opt.core import argument_checks, norms
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import NewValue, RuleResult
+from legacy_opt.core.update import NewValue, RuleResult, Values
 
 
 class ConditionalGradientOptimizer(RuleOptimizer):
@@ -85,9 +84,7 @@ class ConditionalGradientOptimizer(RuleOptimizer):
             raise NotImplementedError(text)
         return super().pure_rule(variable, sparse)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         if self._ord == "fro":
             direction = grad / (norms.euclidean(grad) + hyper.epsilon)
         else:

@@ -18,7 +18,7 @@ from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import Fading, NewValue, RuleResult
+from legacy_opt.core.update import Fading, NewValue, RuleResult, Values
 
 
 class CountedStepsOptimizer(RuleOptimizer):
@@ -34,12 +34,10 @@ class CountedStepsOptimizer(RuleOptimizer):
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"step": np.float64(0)}
 
-    def update_non_slots(
-        self, values: SimpleNamespace, hyper: SimpleNamespace
-    ) -> Dict[str, Tensor]:
+    def update_non_slots(self, values: Values, hyper: Values) -> Dict[str, Tensor]:
         return {"step": values.step + 1}
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+    def hyper_for(self, variable: Variable) -> Values:
         hyper = self.hyperparameters(wide_dtype(variable.dtype))
         t, powers = hyper.step + 1, {}
         for name in self._raised:
@@ -48,23 +46,17 @@ class CountedStepsOptimizer(RuleOptimizer):
             powers[name + "_power"] = tf.cast(power, t.dtype)
         return changed(hyper, t=t, is_sparse=False, **powers)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         dtype, wide = grad.dtype, wide_dtype(grad.dtype)
         wide_slots = {name: tf.cast(each, wide) for name, each in vars(slots).items()}
         grad, value = tf.cast(grad, wide), tf.cast(value, wide)
         change, new = self.formula(grad, value, SimpleNamespace(**wide_slots), hyper)
         return _cast(change, dtype), {name: _cast(each, dtype) for name, each in new.items()}
 
-    def sparse_rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         return self.rule(grad, value, slots, changed(hyper, is_sparse=True))
 
-    def formula(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         """Computes `rule` in float32 or float64."""
         raise NotImplementedError
 

@@ -13,7 +13,6 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
@@ -22,7 +21,7 @@ from legacy_opt import versions
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 from legacy_opt.core.variable_access import after, is_resource
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
@@ -72,7 +71,7 @@ class DiffGradOptimizer(AdamBase):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _rounded_rule(
-        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
     ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         change = _change(hyper, m, v, slots.prev_grad, grad)
@@ -106,9 +105,7 @@ class DiffGradOptimizer(AdamBase):
             return tf.group(written, *_subtract(update.variable, pieces, changes))
 
 
-def _change(
-    hyper: SimpleNamespace, m: Tensor, v: Tensor, prev_grad: Tensor, grad: Tensor
-) -> Tensor:
+def _change(hyper: Values, m: Tensor, v: Tensor, prev_grad: Tensor, grad: Tensor) -> Tensor:
     """Returns the change of the variable, or of a piece of it; see `RuleOptimizer.rule`."""
     # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))

@@ -13,7 +13,6 @@ Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT i
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -22,7 +21,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.types import DType, Hyperparameter, Tensor
-from legacy_opt.core.update import RuleResult
+from legacy_opt.core.update import RuleResult, Values
 from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, matches
 
 
@@ -101,7 +100,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         self._bias_correction = argument_checks.boolean("bias_correction", bias_correction)
         self.uses_global_step = self._bias_correction
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         hyper = super().hyperparameters(dtype, non_slots)
         if self._bias_correction:
             wide = wide_dtype(dtype)
@@ -119,16 +118,14 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     def _flags_of(self, name: str) -> Dict[str, bool]:
         return dict(super()._flags_of(name), adapts=self._do_layer_adaptation(name))
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         direction, moments = self.direction(grad, value, slots, hyper)
         rate = hyper.learning_rate
         if hyper.adapts:
             rate = _ratio(value, direction) * rate
         return rate * direction, moments
 
-    def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
+    def estimates(self, m: Tensor, v: Tensor, hyper: Values) -> Tuple[Tensor, Tensor]:
         if not self._bias_correction:
             return m, v
         return m / hyper.bias_1, v / hyper.bias_2

@@ -13,7 +13,6 @@ Convolutional Networks" (https://arxiv.org/abs/1708.03888).
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Callable, Iterable, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import refuse_overridden
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 from legacy_opt.core.variable_access import Access
 from legacy_opt.optimizers.name_patterns import PatternsOptimizer
 
@@ -121,7 +120,7 @@ class LARSOptimizer(PatternsOptimizer):
         rate, grad = self.compute_lr(grad, variable)
         return update._replace(grad=grad * rate, hyper=_with_rate_1(update.hyper, grad.dtype))
 
-    def _rounded(self, hyper: SimpleNamespace, dtype: DType) -> SimpleNamespace:
+    def _rounded(self, hyper: Values, dtype: DType) -> Values:
         """Returns the hyperparameters of a sparse update in float32, like tf.contrib's class."""
         rounded = {}
         for name in ("learning_rate", "momentum"):
@@ -132,15 +131,11 @@ class LARSOptimizer(PatternsOptimizer):
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "_update_for")
 
-        def dense_update(
-            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-        ) -> RuleResult:
+        def dense_update(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
             rate, grad = _rate_and_gradient(grad, value, hyper)
             return self.rule(grad * rate, value, slots, _with_rate_1(hyper, grad.dtype))
 
-        def sparse_update(
-            grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-        ) -> RuleResult:
+        def sparse_update(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
             return self.sparse_rule(grad, value, slots, self._rounded(hyper, grad.dtype))
 
         return sparse_update if sparse else dense_update
@@ -156,14 +151,12 @@ class LARSOptimizer(PatternsOptimizer):
         name = self.variable_name(variable)
         return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+    def hyper_for(self, variable: Variable) -> Values:
         name = self._name_to_match(variable)
         is_skipped = any(text in name for text in self._skip_list or ())
         return changed(super().hyper_for(variable), adapts=not is_skipped)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         momentum = slots.momentum * hyper.momentum + grad
         change = momentum
         if self._use_nesterov:
@@ -181,12 +174,12 @@ class LARSOptimizer(PatternsOptimizer):
         )
 
 
-def _with_rate_1(hyper: SimpleNamespace, dtype: DType) -> SimpleNamespace:
+def _with_rate_1(hyper: Values, dtype: DType) -> Values:
     return changed(hyper, learning_rate=tf.ones([], dtype))
 
 
 def _rate_and_gradient(
-    grad: Tensor, variable: Union[Tensor, Variable], hyper: SimpleNamespace
+    grad: Tensor, variable: Union[Tensor, Variable], hyper: Values
 ) -> Tuple[Tensor, Tensor]:
     """Returns the learning rate of a variable, and its dense gradient with weight decay."""
     if not hyper.adapts:
@@ -196,7 +189,7 @@ def _rate_and_gradient(
     return rate, grad + hyper.weight_decay * value
 
 
-def _trust_ratio(grad: Tensor, value: Tensor, hyper: SimpleNamespace) -> Tensor:
+def _trust_ratio(grad: Tensor, value: Tensor, hyper: Values) -> Tensor:
     """Returns the factor of the learning rate, a scalar."""
     value_norm = norms.euclidean(value)
     grad_norm = norms.euclidean(grad)

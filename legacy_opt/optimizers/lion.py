@@ -10,15 +10,13 @@ Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023), wit
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor
-from legacy_opt.core.update import RuleResult
+from legacy_opt.core.update import RuleResult, Values
 
 
 class LionOptimizer(RuleOptimizer):
@@ -69,9 +67,7 @@ class LionOptimizer(RuleOptimizer):
             weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
         )
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         mean = hyper.beta_1 * slots.momentum + (1 - hyper.beta_1) * grad
         momentum = hyper.beta_2 * slots.momentum + (1 - hyper.beta_2) * grad
         # Not `tf.sign`, which ignores NaN on TensorFlow 1.15.

@@ -13,13 +13,12 @@ Momentum into Adam" (2015), but without the momentum schedule of this paper.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.types import Operation, Tensor
-from legacy_opt.core.update import Fading, RuleResult, Update
+from legacy_opt.core.update import Fading, RuleResult, Update, Values
 from legacy_opt.optimizers.adam_base import AS_IN_A_SESSION, AdamBase, corrected_rate, moments
 
 
@@ -58,7 +57,7 @@ class NadamOptimizer(AdamBase):
         return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
     def _rounded_rule(
-        self, grad: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace, rounding: str
+        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
     ) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m

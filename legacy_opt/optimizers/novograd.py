@@ -16,7 +16,6 @@ Deep Networks" (2019).
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Dict
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.slots import ScalarSlot, Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import RuleResult
+from legacy_opt.core.update import RuleResult, Values
 from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 
 
@@ -92,9 +91,7 @@ class NovoGradOptimizer(CountedStepsOptimizer):
         layouts = {"m": Slot(), "v": ScalarSlot()}
         return dict(layouts, vhat=ScalarSlot()) if self._amsgrad else layouts
 
-    def formula(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         is_first = hyper.t < 2
         square = tf.reduce_sum(tf.square(grad))
         average = slots.v * hyper.beta_2 + square * (1 - hyper.beta_2)

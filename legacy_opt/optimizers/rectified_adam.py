@@ -20,7 +20,6 @@ after Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (20
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Dict, Tuple
 
 import tensorflow as tf
@@ -28,7 +27,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import Fading, RuleResult
+from legacy_opt.core.update import Fading, RuleResult, Values
 from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 
 
@@ -112,7 +111,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         return {name: Slot() for name in names}
 
     def second_moment(
-        self, v: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+        self, v: Tensor, slots: Values, hyper: Values
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Returns the second moment that divides the update, and the new slots."""
         new = {"v": Fading(v, hyper.beta_2)}
@@ -122,7 +121,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         vhat = tf.maximum(slots.vhat, v)
         return vhat, dict(new, vhat=vhat)
 
-    def rate(self, hyper: SimpleNamespace) -> Tensor:
+    def rate(self, hyper: Values) -> Tensor:
         """Returns the learning rate of this step."""
         rate, t, total = hyper.learning_rate, hyper.t, hyper.total_steps
         warmup = no_constant(total * hyper.warmup_proportion, hyper)
@@ -131,9 +130,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         scheduled = tf.compat.v2.where(t <= warmup, rate * (t / warmup), falling)
         return tf.compat.v2.where(total > 0, scheduled, rate)
 
-    def formula(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         # The order of operations is that of TensorFlow Addons, whose last bits depend on it.
         correction_1 = 1 / (1 - hyper.beta_1_power)
         correction_2 = 1 / (1 - hyper.beta_2_power)
@@ -151,7 +148,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         return change, dict(new, m=Fading(m, hyper.beta_1))
 
 
-def no_constant(value: Tensor, hyper: SimpleNamespace) -> Tensor:
+def no_constant(value: Tensor, hyper: Values) -> Tensor:
     """Returns a value that is not negative, unchanged, as a tensor that depends on the step.
 
     Grappler replaces a division by a constant, and reorders products of constants, in Sessions and

@@ -23,7 +23,7 @@ from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.update import RuleResult, Update, Values
 
 
 class RegAdagradOptimizer(RuleOptimizer):
@@ -111,9 +111,7 @@ class RegAdagradOptimizer(RuleOptimizer):
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return {"accumulator": Slot(self._initial_accumulator_value)}
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         accumulator = slots.accumulator
         if self._updates_slots:
             accumulator += grad * grad

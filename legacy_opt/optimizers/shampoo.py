@@ -16,7 +16,6 @@ Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15, after Gupta, Koren
 from __future__ import annotations
 
 import numbers
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import tensorflow as tf
@@ -36,7 +35,7 @@ from legacy_opt.core.types import (
     TensorShape,
     Variable,
 )
-from legacy_opt.core.update import Addition, RuleResult
+from legacy_opt.core.update import Addition, RuleResult, Values
 from legacy_opt.optimizers import shampoo_matrices
 
 
@@ -191,7 +190,7 @@ class ShampooOptimizer(RuleOptimizer):
         has_matrix_of_rows = _lengths(variable)[0] <= self._max_matrix_size
         return has_matrix_of_rows or not _is_number(self._gbar_decay, 0)
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         wide = wide_dtype(dtype)
         hyper = super().hyperparameters(wide, non_slots)
         if self.uses_global_step:
@@ -200,7 +199,7 @@ class ShampooOptimizer(RuleOptimizer):
         values = {name: self._current_parameter(name, hyper, wide) for name in missing}
         return changed(hyper, **values)
 
-    def _current_parameter(self, name: str, hyper: SimpleNamespace, dtype: DType) -> Any:
+    def _current_parameter(self, name: str, hyper: Values, dtype: DType) -> Any:
         """Returns the current value of a parameter: a Python number, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
         if takes_step(value):
@@ -208,14 +207,10 @@ class ShampooOptimizer(RuleOptimizer):
         value = current_value(name, value)
         return tf.cast(value, dtype) if argument_checks.is_tensor_like(value) else value
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         return self._update(grad, value, slots, hyper, is_sparse=False)
 
-    def sparse_rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         if not _is_number(self._mat_gbar_decay, 1):
             raise ValueError(
                 f"{type(self).__name__}: a sparse gradient of a variable of more than "
@@ -229,8 +224,8 @@ class ShampooOptimizer(RuleOptimizer):
         self,
         grad: Tensor,
         value: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
+        slots: Values,
+        hyper: Values,
         is_sparse: bool,
     ) -> RuleResult:
         """Returns the change of the variable and the changes of the slots; see `rule`."""
@@ -271,8 +266,8 @@ class ShampooOptimizer(RuleOptimizer):
         self,
         axis: int,
         grad: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
+        slots: Values,
+        hyper: Values,
         changes: Dict[str, Any],
         is_sparse: bool,
     ) -> Tensor:
@@ -298,8 +293,8 @@ class ShampooOptimizer(RuleOptimizer):
         axis: int,
         size: int,
         grad: Tensor,
-        slots: SimpleNamespace,
-        hyper: SimpleNamespace,
+        slots: Values,
+        hyper: Values,
         changes: Dict[str, Any],
     ) -> Tensor:
         """Puts the change of an axis' matrix into `changes`; returns the power of the new matrix.

@@ -15,6 +15,7 @@ from typing import Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Op
 import tensorflow as tf
 
 from legacy_opt.core.types import DType, Tensor, V1Optimizer
+from legacy_opt.core.update import Values
 from legacy_opt.core.variable_access import read_on_own_device
 from legacy_opt.optimizers import adam_base
 
@@ -23,7 +24,7 @@ v1 = tf.compat.v1.train
 # A `StockFunction` has the arguments of `RuleOptimizer.rule`. It returns the new value of the
 # variable and a dict from slot names to the new values of the slots.
 NewValues = Tuple[Tensor, Dict[str, Tensor]]
-StockFunction = Callable[[Tensor, Tensor, SimpleNamespace, SimpleNamespace], NewValues]
+StockFunction = Callable[[Tensor, Tensor, Values, Values], NewValues]
 
 
 class StockRule(NamedTuple):
@@ -58,17 +59,15 @@ class StockRule(NamedTuple):
         return self.function
 
 
-def _gradient_descent(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _gradient_descent(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     return value - hyper.learning_rate * grad, {}
 
 
 def _momentum(
     grad: Tensor,
     value: Tensor,
-    slots: SimpleNamespace,
-    hyper: SimpleNamespace,
+    slots: Values,
+    hyper: Values,
     of_rows: bool = False,
 ) -> NewValues:
     momentum = slots.momentum * hyper.momentum + grad
@@ -83,8 +82,8 @@ def _momentum(
 def _adam(
     grad: Tensor,
     value: Tensor,
-    slots: SimpleNamespace,
-    hyper: SimpleNamespace,
+    slots: Values,
+    hyper: Values,
     rounding: str = adam_base.AS_FUSED,
 ) -> NewValues:
     m, v = adam_base.moments(grad, slots, hyper, rounding)
@@ -92,17 +91,13 @@ def _adam(
     return value - change, {"m": m, "v": v}
 
 
-def _adagrad(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _adagrad(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     accumulator = slots.accumulator + grad * grad
     change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
     return value - change, {"accumulator": accumulator}
 
 
-def _adadelta(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _adadelta(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     rho = hyper.rho
     epsilon = hyper.epsilon
     accum = slots.accum * rho + grad * grad * (1 - rho)
@@ -111,9 +106,7 @@ def _adadelta(
     return value - change * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
 
 
-def _rmsprop(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _rmsprop(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     rms = slots.rms + (grad * grad - slots.rms) * (1 - hyper.decay)
     changes = {"rms": rms}
     divisor = rms
@@ -126,9 +119,7 @@ def _rmsprop(
     return value - changes["momentum"], changes
 
 
-def _rmsprop_of_rows(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _rmsprop_of_rows(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     """Like `_rmsprop`, but with the rounding of the kernel for sparse gradients."""
     rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
     changes = {"rms": rms}
@@ -142,7 +133,7 @@ def _rmsprop_of_rows(
     return value - changes["momentum"], changes
 
 
-def _ftrl(grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace) -> NewValues:
+def _ftrl(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     accum = slots.accum + grad * grad
     root = _root(accum, hyper.learning_rate_power)
     old_root = _root(slots.accum, hyper.learning_rate_power)
@@ -172,9 +163,7 @@ def _refused_ftrl(optimizer: V1Optimizer) -> str:
     )
 
 
-def _adagrad_da(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _adagrad_da(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     step = hyper.global_step
     total = slots.gradient_accumulator + grad
     squares = slots.gradient_squared_accumulator + grad * grad
@@ -184,21 +173,19 @@ def _adagrad_da(
     return new_value, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
 
 
-def _proximal(grad: Tensor, value: Tensor, rate: Tensor, hyper: SimpleNamespace) -> Tensor:
+def _proximal(grad: Tensor, value: Tensor, rate: Tensor, hyper: Values) -> Tensor:
     moved = value - rate * grad
     return tf.sign(moved) * tf.maximum(tf.abs(moved) - rate * hyper.l1, 0) / (1 + rate * hyper.l2)
 
 
-def _proximal_adagrad(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-) -> NewValues:
+def _proximal_adagrad(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
     accumulator = slots.accumulator + grad * grad
     rate = hyper.learning_rate * tf.math.rsqrt(accumulator)
     return _proximal(grad, value, rate, hyper), {"accumulator": accumulator}
 
 
 def _proximal_gradient_descent(
-    grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    grad: Tensor, value: Tensor, slots: Values, hyper: Values
 ) -> NewValues:
     return _proximal(grad, value, hyper.learning_rate, hyper), {}
 
@@ -287,7 +274,7 @@ def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
 
 def hyper_of(
     rule: StockRule, optimizer: V1Optimizer, scalars: Dict[str, Tensor], dtype: DType
-) -> SimpleNamespace:
+) -> Values:
     """Returns `hyper` for a `StockFunction`: `scalars_of` the optimizer in a dtype, and flags."""
     tensors = {name: tf.cast(tensor, dtype) for name, tensor in scalars.items()}
     flags = {name: bool(flag(optimizer)) for name, flag in rule.flags.items()}

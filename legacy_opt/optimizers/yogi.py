@@ -17,7 +17,6 @@ Zaheer et al., "Adaptive Methods for Nonconvex Optimization" (2018).
 from __future__ import annotations
 
 import numbers
-from types import SimpleNamespace
 from typing import Any, Dict
 
 import tensorflow as tf
@@ -25,7 +24,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import Fading, NewValue, RuleResult
+from legacy_opt.core.update import Fading, NewValue, RuleResult, Values
 from legacy_opt.optimizers.counted_steps import CountedStepsOptimizer
 
 
@@ -104,9 +103,7 @@ class YogiOptimizer(CountedStepsOptimizer):
         layouts = {"v": Slot(self._initial_accumulator_value)}
         return dict(layouts, m=Slot()) if self._has_m else layouts
 
-    def formula(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
+    def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)
         square = tf.square(grad)
         difference, weight = square - slots.v, 1 - hyper.beta2
