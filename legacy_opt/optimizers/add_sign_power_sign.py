@@ -194,13 +194,10 @@ class PowerSignOptimizer(_SignOptimizer):
             train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
 
     Args:
-      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+      learning_rate: see `AddSignOptimizer`, also for `beta`, `sign_decay_fn` and `use_locking`.
       base: the base of the power, above zero. The update uses the logarithm of the base. If the
         base is a number, the logarithm is computed in Python, rounded to float32, and for 16-bit
         variables also rounded to the variable's dtype.
-      beta: decay factor of `m`, at least 0 and less than 1.
-      sign_decay_fn: see `AddSignOptimizer`.
-      use_locking: see `AddSignOptimizer`.
       name: the name of the optimizer and its slot.
 
     Raises:

@@ -82,9 +82,7 @@ def get_restart_decay_fn(
       A function of the step, see `get_linear_decay_fn`.
 
     Raises:
-      TypeError: an argument has the wrong type.
-      ValueError: decay_steps is not positive or does not fit into int64, or a number is NaN or
-        infinite.
+      TypeError, ValueError: see `get_cosine_decay_fn`.
     """
     return _RestartDecay(decay_steps, num_periods, zero_after)
 

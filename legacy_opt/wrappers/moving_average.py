@@ -17,14 +17,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.kernel_hook import kernels_for
-from legacy_opt.core.types import (
-    GradsAndVars,
-    Hyperparameter,
-    Operation,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import GradsAndVars, Hyperparameter, Tensor, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.averages import AveragingOptimizer
 from legacy_opt.wrappers.shadows import WHOLE_VARIABLE
@@ -100,7 +93,7 @@ class MovingAverageOptimizer(AveragingOptimizer):
         grads_and_vars: GradsAndVars,
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
-    ) -> Optional[Operation]:
+    ) -> Optional[tf.Operation]:
         """Applies gradients and updates the averages."""
         with self._step(grads_and_vars) as (pairs, variables):
             if self._sequential_update:
@@ -162,7 +155,7 @@ def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
     return gap * tf.cast(rate, gap.dtype)
 
 
-def _subtract(average: Variable, amount: Tensor) -> Optional[Operation]:
+def _subtract(average: Variable, amount: Tensor) -> Optional[tf.Operation]:
     with tf.device(average.device):
         return WHOLE_VARIABLE.subtract(average, amount)
 
