@@ -49,8 +49,7 @@ def _weights_and_averages(model: KerasModel) -> List[Tuple[KerasVariable, Variab
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # if it scales losses
     driver = getattr(optimizer, "_v1", None)
     nested = [] if driver is None else nesting.nested_optimizers(driver.optimizer)
-    optimizers = [each.optimizer for each in nested]
-    optimizers = [each for each in optimizers if isinstance(each, AveragingOptimizer)]
+    optimizers = [x.optimizer for x in nested if isinstance(x.optimizer, AveragingOptimizer)]
     if not optimizers:
         raise TypeError(
             f"The optimizer of the model, {optimizer!r}, has no averages. Compile the model with "

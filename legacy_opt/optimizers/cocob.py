@@ -28,9 +28,8 @@ class COCOBOptimizer(RuleOptimizer):
     """Continuous coin betting: no learning rate (`tfa.optimizers.COCOB`).
 
     Each element bets a fraction of what it has won on the sign of the next gradient. A sparse
-    gradient updates only its own rows of variable and slots; up to rounding, a dense gradient with
-    zeros in all other rows does the same. (The class in TensorFlow Addons refuses sparse gradients,
-    and computes NaN in float16, where 1e-8 is 0. This class refuses float16 variables.)
+    gradient, which TensorFlow Addons refuses, updates only its own rows of variable and slots.
+    (float16 variables are refused: 1e-8 is 0 in float16, and Addons computes NaN.)
 
     Slots, in this order, named after the optimizer (`w/COCOB`, `w/COCOB_1`, …), with the variable's
     shape and dtype: `lr`, the largest absolute gradient, from 1e-8 on, and, from zero on, the sums

@@ -91,8 +91,7 @@ class ExternalOptimizerInterface:
         return packed
 
     def _gradient(self, tensor: Tensor) -> Tensor:
-        pairs = zip(tf.gradients(tensor, self._vars), self._vars)
-        return _packed([tf.zeros_like(each) if grad is None else grad for grad, each in pairs])
+        return _packed(tf.gradients(tensor, self._vars, unconnected_gradients="zero"))
 
     def minimize(
         self,
@@ -114,6 +113,8 @@ class ExternalOptimizerInterface:
             raise ValueError("There is no default Session: pass session=….")
 
         def function_of(tensors: Sequence[Tensor], callback: Any = None) -> Callable:
+            """Returns a function from a vector to the values of `tensors`."""
+
             def evaluate(x: np.ndarray) -> List[Any]:
                 session.run(self._update, {self._placeholder: x})
                 values = session.run([*tensors, *(fetches or ())], feed_dict)

@@ -73,6 +73,5 @@ class LookaheadOptimizer(PeriodicOptimizer):
         size = tf.cast(current_value("slow_step_size", self._slow_step_size), slow.dtype)
         synchronized = slow + size * (WHOLE_VARIABLE.read(variable) - slow)
         with after(synchronized):
-            return tf.group(
-                *[WHOLE_VARIABLE.assign(each, synchronized) for each in (shadow, variable)]
-            )
+            both = shadow, variable
+            return tf.group(*[WHOLE_VARIABLE.assign(each, synchronized) for each in both])
