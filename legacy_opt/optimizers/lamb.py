@@ -53,8 +53,8 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             print(session.run(w).round(2))  # [26.46 43.54]
 
     Args:
-      learning_rate: see `AdamWeightDecayOptimizer`, also for `weight_decay_rate`, `beta_1`, `beta_2`,
-        `epsilon` and `exclude_from_weight_decay`.
+      learning_rate: see `AdamWeightDecayOptimizer`, also for `weight_decay_rate`, `beta_1`,
+        `beta_2`, `epsilon` and `exclude_from_weight_decay`.
       exclude_from_layer_adaptation: a list of regular expressions. The updates of variables with
         matching names are not scaled. None or an empty list means `exclude_from_weight_decay`.
       name: the name of the optimizer.
