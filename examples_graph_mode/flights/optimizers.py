@@ -104,10 +104,10 @@ CATALOGUE = {
     "AdamW": Choice(decaying(legacy_opt.AdamWOptimizer), 0.00238),
     "Nadam": Choice(plain(legacy_opt.NadamOptimizer), 0.00599),
     # TensorFlow Addons'
-    "RectifiedAdam": Choice(plain(legacy_opt.RectifiedAdamOptimizer), 0.00378),
-    "AdaBelief": Choice(plain(legacy_opt.AdaBeliefOptimizer), 0.00378),
-    "NovoGrad": Choice(plain(legacy_opt.NovoGradOptimizer), 0.01),
-    "Yogi": Choice(plain(legacy_opt.YogiOptimizer), 0.01),
+    "RectifiedAdam": Choice(plain(legacy_opt.RectifiedAdamOptimizer), 0.00949),
+    "AdaBelief": Choice(plain(legacy_opt.AdaBeliefOptimizer), 0.015),
+    "NovoGrad": Choice(plain(legacy_opt.NovoGradOptimizer), 0.00239),
+    "Yogi": Choice(plain(legacy_opt.YogiOptimizer), 0.00949),
     # BERT's and tensor2tensor's
     "AdamWeightDecay": Choice(plain(legacy_opt.AdamWeightDecayOptimizer, **BERT), 0.0015),
     "LAMB": Choice(plain(legacy_opt.LAMBOptimizer, **BERT), 0.00501),
@@ -115,7 +115,7 @@ CATALOGUE = {
     # Without a learning rate, and inside a ball
     "COCOB": Choice(cocob, None),
     "ConditionalGradient": Choice(
-        plain(legacy_opt.ConditionalGradientOptimizer, lambda_=100.0), 0.999
+        plain(legacy_opt.ConditionalGradientOptimizer, lambda_=100.0), 0.9995
     ),
     # Momentum and signs
     "SGD": Choice(plain(tf.train.GradientDescentOptimizer), 0.267, stock=True),
@@ -123,5 +123,5 @@ CATALOGUE = {
     "LARS": Choice(plain(legacy_opt.LARSOptimizer), 0.015),
     "AddSign": Choice(plain(legacy_opt.AddSignOptimizer), 0.1),
     "PowerSign": Choice(plain(legacy_opt.PowerSignOptimizer), 0.1),
-    "Lion": Choice(plain(legacy_opt.LionOptimizer), 0.0003),
+    "Lion": Choice(plain(legacy_opt.LionOptimizer), 0.000949),
 }
