@@ -43,6 +43,8 @@ def in_numpy(state, **hyperparameters):
 def continued(name):
     """Trains a recorded optimizer 3000 steps, and then 100.
 
+    Optimizers that count their steps begin at step 20,000, where RectifiedAdam's factor is 1.
+
     Returns:
       The state after 3000 steps; the arguments that name its momentum, if there is one; the
       gradients of the last steps; a function that asserts that weights are those after all steps.
@@ -51,6 +53,8 @@ def continued(name):
     momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
     weights = {"w": draw.randn(4, 3).astype("f4")}
     optimizer = NumpyOptimizer(record, weights, **momentum)
+    if "step" in optimizer.state.shared:
+        optimizer.state.shared["step"] = np.float64(20_000)
     gradients = [draw.randn(4, 3).astype("f4") for _ in range(3100)]
     for gradient in gradients[:3000]:
         optimizer.step({"w": gradient})

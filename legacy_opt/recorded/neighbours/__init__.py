@@ -52,14 +52,23 @@ def _epsilon(ours: Mapping[str, Any]) -> float:
 
     TensorFlow adds epsilon to the uncorrected root. Both are equal in this step, not in later ones.
     """
-    correction = -math.expm1((ours["step"] + 1) * math.log(ours["beta2"]))
-    return ours["epsilon"] / math.sqrt(correction)
+    return ours["epsilon"] / _correction(ours)
+
+
+def _correction(ours: Mapping[str, Any]) -> float:
+    """Returns the root of the correction of the second moment in the next step."""
+    return math.sqrt(-math.expm1((ours["step"] + 1) * math.log(_betas(ours)[1])))
+
+
+def _betas(ours: Mapping[str, Any]) -> Tuple[float, ...]:
+    return tuple(ours[name] for name in sorted(ours) if name.startswith("beta"))
 
 
 _COMPUTED: Dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "_betas": lambda ours: (ours["beta1"], ours["beta2"]),
+    "_betas": _betas,
     "_decay": lambda ours: ours["weight_decay"] / ours["learning_rate"],
     "_epsilon": _epsilon,
+    "_epsilon_of_radam": lambda ours: ours["epsilon"] * _correction(ours),
     "_has_mg": lambda ours: "mg" in ours["slots"],
     "_nesterov": lambda ours: [False, True] if ours["momentum"] > 0 else [False],
 }
@@ -89,6 +98,8 @@ AdamW | AdamW | weight_decay | lr=learning_rate betas=_betas eps=_epsilon weight
     m=exp_avg v=exp_avg_sq
 Adagrad | Adagrad || lr=learning_rate eps=0.0 | accumulator=sum
 Adadelta | Adadelta || lr=learning_rate rho eps=epsilon | accum=square_avg accum_update=acc_delta
+RAdam | RectifiedAdam || lr=learning_rate betas=_betas eps=_epsilon_of_radam weight_decay
+    decoupled_weight_decay=True | m=exp_avg v=exp_avg_sq
 """,
     OPTAX: """
 sgd | GradientDescent Momentum || learning_rate |
@@ -99,6 +110,10 @@ adamw | AdamW | weight_decay | learning_rate b1=beta1 b2=beta2 eps=_epsilon weig
 adagrad | Adagrad || learning_rate eps=0.0 | accumulator=sum_of_squares
 adadelta | Adadelta || learning_rate rho eps=epsilon | accum=e_g accum_update=e_x
 lion | Lion || learning_rate b1=beta_1 b2=beta_2 weight_decay | momentum=mu
+radam | RectifiedAdam || learning_rate b1=beta_1 b2=beta_2 eps=epsilon threshold=sma_threshold |
+    m=mu v=nu
+adabelief | AdaBelief || learning_rate b1=beta_1 b2=beta_2 eps=epsilon eps_root=epsilon | m=mu v=nu
+yogi | Yogi || learning_rate b1=beta1 b2=beta2 eps=_epsilon | m=mu v=nu
 rmsprop | RMSProp || learning_rate decay eps=epsilon momentum centered=_has_mg |
     rms=nu momentum=trace mg=mu
 """,

@@ -82,7 +82,9 @@ def _settings(state: SavedState, library: str, hyper: Hyper) -> List[Setting]:
 
 
 def _steps_of(state: SavedState, hyper: Hyper) -> int:
-    """Returns how many steps Adam has done: by its power of beta2, or by the global step."""
+    """Returns how many steps Adam has done: as counted, by its power of beta2, or globally."""
+    if "step" in state.shared:
+        return int(state.shared["step"])
     power = float(state.shared.get("beta2_power", 0.0))
     if power < 1e-30:  # there is no power, or it is too small for a logarithm
         return state.global_step

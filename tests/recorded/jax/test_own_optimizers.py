@@ -11,6 +11,7 @@ from legacy_opt.recorded import optax_own
 from tests.recorded.references import check_grades, continued, new_state, refused
 
 GRADES = {
+    "AdaBeliefOptimizer": "exact",
     "AdadeltaOptimizer": "exact",
     "AdagradOptimizer": "exact",
     "AdamOptimizer": "rounding",
@@ -18,6 +19,8 @@ GRADES = {
     "LionOptimizer": "exact",
     "MomentumOptimizer": "exact",
     "RMSPropOptimizer": "rounding",
+    "RectifiedAdamOptimizer": "exact",
+    "YogiOptimizer": "rounding",
 }
 
 

@@ -15,6 +15,7 @@ GRADES = {
     "AdamOptimizer": "rounding",
     "GradientDescentOptimizer": "rounding",
     "MomentumOptimizer": "rounding",
+    "RectifiedAdamOptimizer": "rounding",
 }
 
 
