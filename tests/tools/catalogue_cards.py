@@ -1,6 +1,6 @@
 """The cards of docs/catalogue.md: one for each public optimizer, and for TensorFlow's own.
 
-python -m tests.tools.catalogue_cards          writes the page
+python -m tests.tools.catalogue_cards          writes the page, and the curves of docs/gallery.md
 
 `CARDS` holds what people write: formulas, examples and sentences. The functions add what is
 measured or stands on other pages: slots and their sizes, how exact an optimizer is
@@ -11,11 +11,11 @@ import re
 from typing import NamedTuple, Optional
 
 from tests.support.keras.keras_differences import SHAPE
-from tests.support.pages import table, text_of
+from tests.support.pages import table, text_of, with_part
 from tests.support.paths import DOCS
 from tests.tools.catalogue_pages import by_number, facts, slot_bytes, written
 
-PAGE = "catalogue.md"
+PAGE, GALLERY = "catalogue.md", "gallery.md"
 FAMILIES = {
     "adam_family.md": "The Adam family",
     "weight_decay.md": "Weight decay",
@@ -153,7 +153,8 @@ CARDS = (
         "legacy_opt.RectifiedAdamOptimizer(0.001)",
         _OF_ADDONS,
         _UNBRIDGED,
-        "`RAdam` adds epsilon before the correction of the bias",
+        "`RAdam`: the same for dense gradients, up to rounding, after some 3,000 steps, if epsilon is "
+        "converted, as `legacy-opt export --to torch-own` does",
         "adam_family.md",
     ),
     Card(
@@ -671,6 +672,17 @@ MAKERS = {
 }
 
 
+def gallery_text():
+    """Returns the page of the gallery with a table of all curves in its folder."""
+    names = sorted((path.stem for path in (DOCS / "images/curves").glob("*.png")), key=str.lower)
+    cells = [
+        f"![{name}: its log-loss over the year, the others in grey](images/curves/{name}.png)"
+        for name in names
+    ]
+    rows = [[*cells[i : i + 2], ""][:2] for i in range(0, len(cells), 2)]
+    return with_part(text_of(GALLERY), "curves", table(["", ""], rows))
+
+
 def page_text():
     """Returns the page with new tables and cards."""
     return written(text_of(PAGE), None, MAKERS)
@@ -678,3 +690,4 @@ def page_text():
 
 if __name__ == "__main__":
     (DOCS / PAGE).write_text(page_text(), encoding="utf-8")
+    (DOCS / GALLERY).write_text(gallery_text(), encoding="utf-8")
