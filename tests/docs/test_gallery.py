@@ -49,7 +49,5 @@ def test_all_data_belong_to_a_picture():
 def test_each_optimizer_of_the_catalogue_has_a_curve():
     drawn = {path[len(CURVES) : -4] for _, path in pictures() if path.startswith(CURVES)}
     missing = {optimizer.__name__ for optimizer in public_optimizers()} - drawn
-    assert not missing, (
-        "run `make gallery ARGS=catalogue`, and python -m tests.tools.catalogue_cards"
-    )
+    assert not missing, "run: make gallery ARGS=catalogue; python -m tests.tools.catalogue_cards"
     assert catalogue_cards.gallery_text() == text_of(catalogue_cards.GALLERY)

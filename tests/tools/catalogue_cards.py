@@ -153,8 +153,8 @@ CARDS = (
         "legacy_opt.RectifiedAdamOptimizer(0.001)",
         _OF_ADDONS,
         _UNBRIDGED,
-        "`RAdam`: the same for dense gradients, up to rounding, after some 3,000 steps, if epsilon is "
-        "converted, as `legacy-opt export --to torch-own` does",
+        "`RAdam`: the same for dense gradients, up to rounding, after some 3,000 steps, if epsilon "
+        "is converted, as `legacy-opt export --to torch-own` does",
         "adam_family.md",
     ),
     Card(
