@@ -27,6 +27,7 @@ CONTROL = "jax-naive"
 # Rules that do not subtract an update; in float64, no update of optax has their bits.
 NO_UPDATES = ("AdagradDAOptimizer", "AdamWOptimizer", "FtrlOptimizer", "MomentumWOptimizer")
 NO_UPDATES += ("ProximalAdagradOptimizer", "ProximalGradientDescentOptimizer")
+NO_UPDATES += ("COCOBOptimizer", "ConditionalGradientOptimizer")
 # Targets with which a clipped training differs, because they train the table by itself, or not.
 WITHOUT_CLIPPING = ("optax", "optax-fast", "keras")
 
