@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from legacy_opt import versions
 from legacy_opt.core.types import KerasModel, KerasVariable, Variable
@@ -119,7 +119,7 @@ class EvaluateAverages(_Callback):
         super().__init__()
         self._save_averages = save_averages
 
-    def on_test_begin(self, logs: Any = None) -> None:
+    def on_test_begin(self, logs: Optional[Any] = None) -> None:
         _exchange(self.model, _weights_and_averages(self.model))
 
     def on_test_end(self, *epoch_and_logs: Any, **named: Any) -> None:
@@ -127,6 +127,6 @@ class EvaluateAverages(_Callback):
 
     on_epoch_begin = on_train_end = on_test_end
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Any] = None) -> None:
         if self._save_averages:
             self.on_test_begin()
