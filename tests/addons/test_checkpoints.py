@@ -64,39 +64,51 @@ def test_the_way_out_for_momentum():
     assert trainings.largest_difference(expected, found) <= 2e-6
 
 
-@pytest.mark.parametrize("name", ["LazyAdam", "LAMB", "SGDW"])
-def test_h5_files_are_refused(name, tmp_path, capsys, monkeypatch):
-    """Checks that the arrays are not assigned by position: LAMB's order is another than ours."""
-    makes = {
-        "LazyAdam": (lambda: tfa.optimizers.LazyAdam(0.1), legacy_opt.LazyAdamOptimizer),
-        "LAMB": (lambda: tfa.optimizers.LAMB(0.1), lambda: legacy_opt.LAMBOptimizer(0.1)),
-        "SGDW": (MOMENTUM["SGDW"], lambda: legacy_opt.MomentumWOptimizer(0.01, 0.1, 0.9)),
-    }
-    theirs, ours = makes[name]
-    model = compiled(theirs())
-    model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
-    model.save(str(tmp_path / "theirs.h5"))
-    monkeypatch.setattr(compiled, "make", lambda: compat.to_keras(ours()), raising=False)
-    words = [str(tmp_path / "theirs.h5"), str(tmp_path / "ours"), "--to", "v1"]
-    assert main(["convert", *words, "--model", f"{__name__}:model_of_this_package"]) == 2
-    error = capsys.readouterr().err
-    assert f"contains the state of {name}, not of an optimizer made by to_keras" in error
-    # What the message advises:
-    path = str(tmp_path / "theirs")
-    tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(path)
-    carried_on.chosen.make = ours
-    words[0] = path
-    code = main(["convert", *words, "--optimizer", "tests.addons.carried_on:chosen"])
-    assert code == (2 if name == "SGDW" else 0)
+@pytest.mark.parametrize("name", EXISTING)
+def test_training_goes_on_from_an_h5_file(name, tmp_path):
+    """Checks that the state is assigned by its names: the layers' kernels have equal shapes."""
+    case = carried_on.CASES[name]
+    model = compiled(case.theirs(tfa.optimizers))
+    train(model)
+    assert convert_h5(model, case.ours, tmp_path) == 0
+    ours = model_of_this_package()
+    compat.load_v1_checkpoint(str(tmp_path / "ours"), ours, ours.optimizer)
+    assert all(map(np.array_equal, ours.get_weights(), model.get_weights()))
+    for each in model, ours:
+        train(each, first=3, steps=5)
+    for one, other in zip(model.get_weights(), ours.get_weights()):
+        np.testing.assert_allclose(other, one, rtol=0, atol=case.bound)
+
+
+@pytest.mark.parametrize("name", MOMENTUM)
+def test_momentum_in_an_h5_file_is_refused(name, tmp_path, capsys):
+    model = compiled(MOMENTUM[name]())
+    train(model)
+    assert convert_h5(model, lambda: v1.train.MomentumOptimizer(0.1, 0.9), tmp_path) == 2
+    assert "momentum contains the learning rate" in capsys.readouterr().err
 
 
 def compiled(optimizer):
-    layers = [tf.keras.layers.InputLayer([2]), tf.keras.layers.Dense(1, name="score")]
-    model = tf.keras.Sequential(layers)
+    layers = [tf.keras.layers.Dense(3, name=name) for name in ("one", "two")]
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer([3]), *layers])
     model.compile(optimizer, "mse")
     return model
 
 
+def train(model, first=0, steps=3):
+    for number in range(first, first + steps):
+        random = np.random.RandomState(number)
+        model.train_on_batch(*random.randn(2, 4, 3).astype("f"))
+
+
+def convert_h5(model, ours, folder):
+    """Saves the model as .h5, and converts the file; returns the exit code."""
+    model.save(str(folder / "theirs.h5"))
+    carried_on.chosen.make = ours
+    words = [str(folder / "theirs.h5"), str(folder / "ours"), "--to", "v1"]
+    return main(["convert", *words, "--model", f"{__name__}:model_of_this_package"])
+
+
 def model_of_this_package():
     """Returns the model for `legacy-opt convert --model`."""
-    return compiled(compiled.make())
+    return compiled(compat.to_keras(carried_on.chosen()))

@@ -37,8 +37,6 @@ def other():
     return build(tf.compat.v1.train.AdagradOptimizer)
 def sgd():
     return build(tf.compat.v1.train.GradientDescentOptimizer)
-def momentum():
-    return build(lambda rate: tf.compat.v1.train.MomentumOptimizer(rate, 0.9))
 def with_code():
     return build(before=keras.layers.Lambda(lambda inputs: inputs + undefined_in_other_programs))
 undefined_in_other_programs = 1.0
@@ -169,22 +167,6 @@ def test_without_to_the_ending_of_dst_decides(tmp_path, screen, source):
     assert tf.keras.models.load_model(str(keras), custom_objects=custom_objects())
     assert screen.json("convert", keras, back, *options())["to"] == "v1"
     assert_equal(tensors(back), tensors(source))
-
-
-@pytest.mark.keras2
-def test_a_file_of_keras_own_optimizer_is_refused(screen, tmp_path):
-    """Checks that arrays are not assigned by position: Keras' momentum has another meaning."""
-    keras = versions.keras_2()
-    model = keras.Sequential([keras.layers.InputLayer([3]), keras.layers.Dense(2, name="layer")])
-    home = getattr(keras.optimizers, "legacy", keras.optimizers)
-    model.compile(home.SGD(0.01, 0.9), "mse")
-    model.train_on_batch(np.ones([4, 3]), np.ones([4, 2]))
-    model.save(str(tmp_path / "own.h5"))
-    message = screen.refused(
-        "convert", tmp_path / "own.h5", tmp_path / "back", *options(model="momentum")
-    )
-    assert "contains the state of SGD, not of an optimizer made by to_keras" in message
-    assert not (tmp_path / "back.index").exists()
 
 
 @pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])

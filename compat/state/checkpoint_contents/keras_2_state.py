@@ -96,17 +96,36 @@ def _in_checkpoint(checkpoint: Checkpoint) -> SavedByKeras2:
     return SavedByKeras2(checkpoint.path, keys, checkpoint.tensors, optimizer.name, "name", read)
 
 
+def state_in_h5(path: str, model: keras_files.ModelInH5) -> Dict[Pair, str]:
+    """Returns the `keys` of an optimizer's state. Equal names of slots raise a CheckpointError."""
+    keys = {}
+    longest_first = sorted(model.weights, key=len, reverse=True)
+    for name, key in model.state.items():
+        pair = _pair(name, longest_first)
+        if keys.setdefault(pair, key) != key and pair[0]:  # a wrapper may have its own `iter`
+            raise CheckpointError(f"{path!r} has two states called {pair[1]!r} of {pair[0]!r}.")
+    return keys
+
+
+def _pair(name: str, variables: List[str]) -> Pair:
+    # OptimizerV2 has names like "Adam/dense/kernel/m", TensorFlow 2.11 to 2.15 also
+    # "Adam/m/dense/kernel", and Keras 3 "adam/dense_kernel_m".
+    for variable in variables:
+        for form in (variable, variable.replace("/", "_")):
+            before, found, after = f"/{name}".rpartition(f"/{form}")
+            slot = after[1:] or before.rpartition("/")[2]
+            if found and slot and after[:1] in ("", "/", "_") and "/" not in slot:
+                return variable, slot
+    return "", name.rpartition("/")[2]
+
+
 def _in_h5(path: str) -> SavedByKeras2:
     # A .keras file is a zip archive, but up to TensorFlow 2.10 an HDF5 file.
     model = None if zipfile.is_zipfile(path) else keras_files.model_in_h5(path)
     if model is None or not model.state:
         raise CheckpointError(f"{path!r} contains no state of an OptimizerV2. {_WRITTEN_BY}")
     keys = {(name, ""): key for name, key in model.weights.items()}
-    for name, key in model.state.items():
-        scope, _, slot = name.rpartition("/")
-        variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
-        variable = max(variables, key=len, default="")  # "" for a variable that is no slot
-        keys[variable, slot] = key
+    keys.update(state_in_h5(path, model))
     # `read_h5` reads all tensors at once: if the file is replaced, old and new do not mix.
     read = functools.partial(keras_files.read_h5, path)
     return SavedByKeras2(path, keys, model.infos, model.optimizer, kind="class", read=read)

@@ -117,12 +117,14 @@ class ModelInH5(NamedTuple):
       state: the same for the weights of the optimizer; empty if the file has none.
       infos: a dict from names of datasets to objects with a `dtype` and a `shape`.
       optimizer: the class of the optimizer; "" if it is unknown.
+      settings: the arguments of the optimizer and of optimizers that it wraps, unchecked.
     """
 
     weights: Dict[str, str]
     state: Dict[str, str]
     infos: Dict[str, TensorInfo]
     optimizer: str
+    settings: Dict[str, Any]
 
 
 def model_in_h5(path: str) -> ModelInH5:
@@ -144,7 +146,8 @@ def model_in_h5(path: str) -> ModelInH5:
             for key in [*weights.values(), *state.values()]
         }
         training = json.loads(content.attrs.get("training_config", "{}")) or {}
-        return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
+        saved = training.get("optimizer_config")
+        return ModelInH5(weights, state, infos, _class_in(saved), _settings_in(saved))
 
 
 def read_h5(path: str, keys: Iterable[str]) -> Iterator[np.ndarray]:
@@ -176,3 +179,12 @@ def _class_in(configuration: Any) -> str:
         return ""
     inner = configuration["config"].get("inner_optimizer")
     return _class_in(inner) if inner else configuration["class_name"].rpartition(">")[2]
+
+
+def _settings_in(configuration: Any) -> Dict[str, Any]:
+    if not configuration:
+        return {}
+    settings = dict(configuration["config"])
+    for wrapped in ("inner_optimizer", "optimizer"):  # of Keras, of TensorFlow Addons
+        settings.update(_settings_in(settings.get(wrapped)))
+    return settings

@@ -66,14 +66,14 @@ def plan(
         saved = graph.optimizer
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.path!r}: {error}") from error
-    _refuse(checkpoint, saved, optimizer_name)
+    refuse(checkpoint, saved, optimizer_name)
     rename = Renaming(checkpoint, name_map)
     names = {full_name: rename(full_name) for full_name in graph.variables}
     moves = [copied(checkpoint, key, names[name]) for name, key in graph.variables.items()]
     left, missing = [], []
     if saved is not None:
         optimizer = None if optimizer_name is None else user_objects.made(optimizer_name)
-        state = _OptimizerConversion(checkpoint, saved, names, optimizer)
+        state = OptimizerConversion(checkpoint, saved, names, optimizer)
         moves += [move._replace(target=rename(move.target)) for move in state.moves]
         left, missing = state.left, state.missing
     rename.check()
@@ -91,9 +91,8 @@ def plan(
     return moves, report
 
 
-def _refuse(
-    checkpoint: Checkpoint, saved: Optional[SavedOptimizer], optimizer_name: Optional[str]
-) -> None:
+def refuse(checkpoint: Any, saved: Optional[SavedOptimizer], optimizer_name: Optional[str]) -> None:
+    """Raises a CheckpointError for state that has another meaning in v1 optimizers."""
     if saved is None:
         return
     if saved.kind == NUMBERED:
@@ -104,7 +103,9 @@ def _refuse(
             "compat.save_v1_checkpoint."
         )
     slots = {slot for _, slot in saved.slots}
-    if "momentum" in slots and "rms" not in slots and is_keras_own(saved):
+    has_momentum = "momentum" in slots and not slots & {"rms", "velocity", "norm"}
+    has_momentum |= "m" in slots and saved.name == "SGD"  # of TensorFlow 2.11 to 2.15, in .h5
+    if has_momentum and is_keras_own(saved):
         raise CheckpointError(
             f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
             "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
@@ -142,8 +143,10 @@ def _notes(
     return [f"not needed, or left out by the name map: {', '.join(sorted(names))}"]
 
 
-class _OptimizerConversion:
+class OptimizerConversion:
     """The conversion of an optimizer's state.
+
+    Of a `Checkpoint` it needs only path, tensors, object_graph.variables and read().
 
     Attributes:
       moves: a list of `Move`, whose targets are default v1 names.
@@ -152,7 +155,7 @@ class _OptimizerConversion:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, saved: SavedOptimizer, names: OldToNew, optimizer: Any
+        self, checkpoint: Any, saved: SavedOptimizer, names: OldToNew, optimizer: Any
     ) -> None:
         self.moves, self.left, self.missing = [], [], []
         self._checkpoint = checkpoint
@@ -162,6 +165,8 @@ class _OptimizerConversion:
         paths = sorted(saved.variables, key=len, reverse=True)
         self._variables = {local_name(path): saved.variables[path] for path in paths}
         self._optimizer = optimizer
+        if graph_names.is_bridged(optimizer):
+            self._optimizer = owned_state.unbound_copy(optimizer._v1.optimizer)
         graph: Any = checkpoint.object_graph
         with_slots = sorted({full_name for full_name, _ in saved.slots})
         trained: Dict[Any, str] = {names[each]: each for each in with_slots}
@@ -226,7 +231,7 @@ class _OptimizerConversion:
     def _slot_key(self, full_name: str, slot_name: str) -> Optional[str]:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
         rows = neighbours.of_library(neighbours.KERAS).values() if self._is_keras_own else ()
-        keras_names = (row.slots[slot_name][0] for (row,) in rows if slot_name in row.slots)
+        keras_names = (each for (row,) in rows for each in row.slots.get(slot_name, ()))
         names = slot_name, *keras_names, _ADDONS.get(slot_name, slot_name)
         keys = (self._saved.slots.get((full_name, each)) for each in names)
         return next((key for key in keys if key is not None), None)
@@ -244,13 +249,10 @@ class _OptimizerConversion:
     def _leave_shared(self) -> None:
         """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
-        optimizer = self._optimizer
-        if graph_names.is_bridged(optimizer):
-            optimizer = owned_state.unbound_copy(optimizer._v1.optimizer)
         for name, key in self._variables.items():
             if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
                 continue
-            if not hasattr(optimizer, "_" + name) and not hasattr(optimizer, name):
+            if not any(hasattr(self._optimizer, each) for each in ("_" + name, name)):
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name: str, tensor: graph_names.Tensor) -> Move:

@@ -9,8 +9,10 @@ import contextlib
 import os
 import tempfile
 from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -20,16 +22,20 @@ from ... import file_endings, messages, special_files
 from ...plain_text import counted
 from .. import user_objects
 from ..checkpoint_contents import keras_2_state
+from ..checkpoint_contents.object_based import STEP_NAMES
 from ..checkpoint_files import keras_files, paths
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.file_watch import Watch
+from ..checkpoint_files.object_graph import SLOT_VARIABLES, SavedOptimizer
 from ..checkpoint_files.reader import Checkpoint, open_checkpoint
+from ..checkpoint_files.tensor_info import is_integer
 from ..checkpoint_files.working_folder import WorkingFolder
-from . import object_checkpoint
-from .keras_state import is_from_optimizer_v2
+from . import conversion_from_objects, object_checkpoint
+from .conversion_from_objects import OptimizerConversion
+from .keras_state import VARIABLE, KerasState, is_from_optimizer_v2
 from .name_maps import GUESS, as_text
 from .optimizer_v2_checkpoint import load_optimizer_v2
-from .report import CheckpointMismatch, Leftover, Report
+from .report import CheckpointMismatch, Leftover, Report, leftover
 from .v1_checkpoint import guess_name_map, load_v1_checkpoint, save_v1_checkpoint
 
 
@@ -296,21 +302,18 @@ def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
         model.load_weights(path)
         state = None if optimizer is None else keras_files.state_in_h5(path)
         if state is not None:
-            written_by = keras_files.model_in_h5(path).optimizer
-            if written_by not in ("", type(optimizer).__name__):  # the order may be another
-                raise CheckpointError(
-                    f"{path!r} contains the state of {written_by}, not of an optimizer made by "
-                    "to_keras. Where it was written, load the model, write "
-                    "tf.train.Checkpoint(model=model, optimizer=model.optimizer), and convert this."
-                )
-            optimizer.set_weights(state)
+            file = keras_files.model_in_h5(path)
+            if file.optimizer in ("", type(optimizer).__name__):
+                optimizer.set_weights(state)
+            else:  # the order of the weights may be another
+                _load_by_name(path, file, model, optimizer)
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
             raise CheckpointError(
                 f"{path!r}: Keras loads the state of an optimizer from a file of this kind "
                 "only if the model is compiled with this optimizer."
             )
         changes = watch.changes()
-    except CheckpointError:
+    except (CheckpointError, CheckpointMismatch):
         raise
     except Exception as error:  # zipfile, HDF5 and Keras raise errors of many classes
         changes = watch.changes()
@@ -319,6 +322,53 @@ def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
             raise CheckpointError(f"{path!r} cannot be loaded by Keras: {text}") from error
     if changes is not None:
         raise CheckpointError(changes + " Try again.")
+
+
+def _load_by_name(
+    path: str, file: keras_files.ModelInH5, model: KerasModel, optimizer: KerasOptimizer
+) -> None:
+    """Loads the state of an optimizer that `to_keras` has not made, after the model's weights."""
+    betas = {name: file.settings.get(name) for name in ("beta_1", "beta_2")}
+    betas = {name: np.float32(x) for name, x in betas.items() if type(x) is float and 0 <= x < 1}
+    pairs = keras_2_state.state_in_h5(path, file)
+    slots = {pair: key for pair, key in pairs.items() if pair[0]}
+    others = {name: key for (variable, name), key in pairs.items() if not variable}
+    unassigned = {name: key for name, key in others.items() if file.infos[key].shape}
+    scalars = {name: others[name] for name in set(others) - set(unassigned)}
+    step = next((file.infos[scalars[name]] for name in STEP_NAMES if name in scalars), None)
+    if step is None or not is_integer(step.dtype):
+        raise CheckpointError(f"{path!r}: the optimizer's state has no number of steps.")
+    scalars.update({name: name for name in ("decay", *betas)})
+    saved = SavedOptimizer("", SLOT_VARIABLES, slots, scalars, unassigned, file.optimizer)
+
+    def read(key: str) -> np.ndarray:
+        return betas[key] if key in betas else next(keras_files.read_h5(path, [key]))
+
+    graph = SimpleNamespace(variables=file.weights)
+    checkpoint = SimpleNamespace(path=path, tensors=file.infos, object_graph=graph, read=read)
+    conversion_from_objects.refuse(checkpoint, saved, optimizer_name="")
+    # Written in hexadecimal digits, any name of a variable is valid in a graph.
+    state = KerasState(model, optimizer, lambda name: name.encode().hex())
+    names = {id(state.variable_of(x)): x.name for x in state.tensors if x.kind == VARIABLE}
+    # Keras has loaded the weights in the order of the file, whatever their names are.
+    parts = [(each.trainable_weights, each.non_trainable_weights) for each in model.layers]
+    weights = [weight for part in (*parts, (model.weights,)) for each in part for weight in each]
+    by_position = dict(zip(file.weights, map(names.get, dict.fromkeys(map(id, weights)))))
+    conversion = OptimizerConversion(checkpoint, saved, by_position, optimizer)
+    moves = {move.target: move for move in conversion.moves}
+    needed = [each for each in state.tensors if each.kind != VARIABLE]
+    missing = [leftover(x.label, x, "it is not in the file") for x in needed if x.name not in moves]
+    if conversion.left or missing:
+        raise CheckpointMismatch(
+            f"{path!r} contains the state of {file.optimizer}, which does not fit this optimizer. "
+            "Where it was written, load the model, write tf.train.Checkpoint(model=model, "
+            "optimizer=model.optimizer), and convert this with --optimizer.",
+            Report((), tuple(conversion.left), tuple(missing)),
+        )
+    for each in needed:
+        move = moves[each.name]
+        value = (move.make or np.asarray)(*map(read, move.sources))
+        state.assign(each, np.asarray(value, each.dtype))
 
 
 def _is_compiled_with(model: KerasModel, optimizer: KerasOptimizer) -> bool:
