@@ -19,6 +19,7 @@ from .v1_optimizers import nesting
 # {model: a list of (weight, average, value of the weight, value of the average), the values before
 # the exchange}. Any later use undoes what an interrupted evaluation has left.
 _exchanges: Any = weakref.WeakKeyDictionary()
+_in_scope: Any = weakref.WeakSet()  # models with averages until the end of an `averages`
 
 
 @contextlib.contextmanager
@@ -27,21 +28,27 @@ def averages(model: KerasModel) -> Iterator[None]:
 
     In the scope, evaluate, export or save the model, but do not train. At its end, also after an
     error, the trained weights are back. Weights that were assigned in the scope keep their new
-    values. Weights without an average, such as those of batch normalization, stay as they are. See
-    `legacy-opt docs wrappers` for examples.
+    values, unless these equal the averages. Weights without an average, such as those of batch
+    normalization, stay as they are. See `legacy-opt docs wrappers` for examples.
 
     Args:
       model: a compiled Keras model whose optimizer `to_keras` made from a `MovingAverageOptimizer`
         or an `SWAOptimizer`, or from wrappers that contain one.
 
     Raises:
-      TypeError: the model's optimizer has no averages.
+      TypeError: the model's optimizer computes no averages.
+      ValueError: there are no averages yet.
     """
     pairs = _weights_and_averages(model)
+    if model in _in_scope:
+        yield
+        return
     try:
         _exchange(model, pairs)
+        _in_scope.add(model)
         yield
     finally:
+        _in_scope.discard(model)
         _undo(model)
 
 
@@ -59,10 +66,17 @@ def _weights_and_averages(model: KerasModel) -> List[Tuple[KerasVariable, Variab
     for weight in model.weights:
         found = [each.average(versions.tf_variable(weight)) for each in optimizers]
         pairs += [(weight, average) for average in found if average is not None][:1]
+    if not pairs:
+        raise ValueError(
+            "The model has no averages yet: train it, or, before you load them from a file, call "
+            "model.optimizer.build(model.trainable_variables)."
+        )
     return pairs
 
 
 def _exchange(model: KerasModel, pairs: List[Tuple[KerasVariable, Variable]]) -> None:
+    if model in _in_scope:
+        return
     _undo(model)  # an interrupted evaluation may have left the averages in the weights
     values = [(*pair, *map(versions.value_of, pair)) for pair in pairs]
     _exchanges[model] = values  # before the first assignment, which may be interrupted
@@ -73,6 +87,8 @@ def _exchange(model: KerasModel, pairs: List[Tuple[KerasVariable, Variable]]) ->
 
 def _undo(model: KerasModel) -> None:
     """Assigns the values before the exchange, except to variables that have changed since."""
+    if model in _in_scope:
+        return
     for weight, average, trained, mean in _exchanges.get(model, ()):
         for variable, exchanged, before in (weight, mean, trained), (average, trained, mean):
             if versions.value_of(variable).tobytes() == exchanged.tobytes():
@@ -112,7 +128,7 @@ class EvaluateAverages(_Callback):
         saves averages. Callbacks before this one get the trained weights.
 
     Raises:
-      TypeError: while training: the model's optimizer has no averages.
+      TypeError, ValueError: in an evaluation, as in `averages`.
     """
 
     def __init__(self, save_averages: bool = False) -> None:

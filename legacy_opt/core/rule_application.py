@@ -93,6 +93,8 @@ def checked_results(
     for name, each in slot_changes.items():
         old = old_slots[name]
         problem = f"{rule} returned the slot {name!r} {of_variable}"
+        if isinstance(each, NewValue):
+            raise TypeError(f"{problem} as a NewValue, which is for variables: return its value.")
         checked_changes[name] = _as_tensors(problem, each, old.dtype)
         shape = _value(checked_changes[name]).shape
         sizes = {shape.num_elements(), old.shape.num_elements()}

@@ -88,7 +88,7 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
             n_max = no_constant(2 / (1 - hyper.beta_2) - 1, hyper)
             n = n_max - 2 * hyper.t * power / (1 - power)
             r = tf.sqrt((n - 4) * (n - 2) * n_max / ((n_max - 4) * (n_max - 2) * n))
-            is_adaptive = n >= tf.maximum(hyper.sma_threshold, 4)  # r is a root of n - 4
+            is_adaptive = tf.logical_and(n >= hyper.sma_threshold, n > 4)  # r is a root of n - 4
             update = tf.compat.v2.where(is_adaptive, r * mean / root, mean)
         else:
             update = mean / root

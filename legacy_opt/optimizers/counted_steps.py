@@ -9,7 +9,7 @@ from them in the last bit in one of 150 of the first 20,000 steps for 0.999.)
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, ClassVar, Dict, Tuple
+from typing import Any, Dict, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ class CountedStepsOptimizer(RuleOptimizer):
     whether the gradient is sparse. For 16-bit variables, it computes in float32.
     """
 
-    _raised: ClassVar[Tuple[str, ...]] = ()
+    _raised: Tuple[str, ...] = ()
 
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"step": np.float64(0)}

@@ -59,7 +59,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         pass 1e-4 or more: a small `v` is 0 in float16, and the update is then divided by epsilon.
       weight_decay: the factor of the variable that is added to the update; not negative.
       amsgrad: whether the largest `v` so far divides the update.
-      sma_threshold: the update is plain momentum while n is less than this number, or than 4.
+      sma_threshold: the update is plain momentum while n is less than this number, or at most 4.
       total_steps: the number of steps in the schedule of the learning rate; 0 means no schedule.
       warmup_proportion: the part of `total_steps` in which the learning rate rises; not negative.
       min_lr: the learning rate after `total_steps`; not negative.
@@ -142,7 +142,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         divisor, new = self.second_moment(v, slots, hyper)
         mean = m * correction_1
         adaptive = r * mean / (tf.sqrt(divisor * correction_2) + hyper.epsilon)
-        is_adaptive = n >= tf.maximum(hyper.sma_threshold, 4)  # r is a root of n - 4
+        is_adaptive = tf.logical_and(n >= hyper.sma_threshold, n > 4)  # r is a root of n - 4
         update = tf.compat.v2.where(is_adaptive, adaptive, mean)
         change = self.rate(hyper) * (update + hyper.weight_decay * value)
         return change, dict(new, m=Fading(m, hyper.beta_1))

@@ -17,7 +17,7 @@ Zaheer et al., "Adaptive Methods for Nonconvex Optimization" (2018).
 from __future__ import annotations
 
 import numbers
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
@@ -64,8 +64,6 @@ class YogiOptimizer(CountedStepsOptimizer):
       ValueError: an argument is NaN or out of range, or `activation` is unknown.
     """
 
-    _raised = ("beta1", "beta2")
-
     def __init__(
         self,
         learning_rate: Hyperparameter = 0.01,
@@ -81,30 +79,39 @@ class YogiOptimizer(CountedStepsOptimizer):
     ) -> None:
         l1, l2 = l1_regularization_strength, l2_regularization_strength
         not_negative = argument_checks.not_negative
+        # The number 0 is no hyperparameter, so that nothing can change it: there is no `m`.
+        momentum = {"beta1": argument_checks.decay_factor("beta1", beta1)}
+        has_m = not _is_zero(beta1)
         super().__init__(
             use_locking,
             name,
             learning_rate=learning_rate,
-            beta1=argument_checks.decay_factor("beta1", beta1),
             beta2=argument_checks.decay_factor("beta2", beta2),
             epsilon=not_negative("epsilon", epsilon),
             l1_regularization_strength=not_negative("l1_regularization_strength", l1),
             l2_regularization_strength=not_negative("l2_regularization_strength", l2),
+            **(momentum if has_m else {}),
         )
+        self._has_m, self._beta1 = has_m, beta1
         self._initial_accumulator_value = argument_checks.positive_hyperparameter(
             "initial_accumulator_value", initial_accumulator_value
         )
         if activation not in ("sign", "tanh"):
             raise ValueError(f'activation must be "sign" or "tanh", got {activation!r}.')
         self._activation = activation
-        self._has_m = not _is_zero(beta1)  # bridges replace the number by a tensor later
+
+    @property
+    def _raised(self) -> Tuple[str, ...]:
+        return ("beta1", "beta2") if self._has_m else ("beta2",)
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         layouts = {"v": Slot(self._initial_accumulator_value)}
         return dict(layouts, m=Slot()) if self._has_m else layouts
 
     def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
-        rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)
+        rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power)
+        if self._has_m:
+            rate = rate / (1 - hyper.beta1_power)
         square = tf.square(grad)
         difference, weight = square - slots.v, 1 - hyper.beta2
         if self._activation == "sign":
@@ -124,7 +131,7 @@ class YogiOptimizer(CountedStepsOptimizer):
         moved = value - change
         l1 = hyper.l1_regularization_strength * rate
         shrunk = (moved - l1 * tf.sign(moved)) / (1 + hyper.l2_regularization_strength * rate)
-        shrunk = tf.compat.v2.where(tf.abs(moved) > l1, shrunk, tf.zeros_like(moved))
+        shrunk = tf.compat.v2.where(tf.abs(moved) <= l1, tf.zeros_like(moved), shrunk)
         return NewValue(tf.compat.v2.where(is_regularized, shrunk, moved)), new
 
 

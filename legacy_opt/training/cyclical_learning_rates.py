@@ -162,7 +162,11 @@ class ExponentialCyclicalLearningRate(CyclicalLearningRate):
     ) -> None:
         self.gamma = _number("gamma", gamma)
         bounds = initial_learning_rate, maximal_learning_rate, step_size
-        super().__init__(*bounds, lambda step: self.gamma**step, scale_mode, name)
+        super().__init__(*bounds, self._scale, scale_mode, name)
+
+    def _scale(self, step: Tensor) -> Tensor:
+        gamma = tf.cast(self.gamma, step.dtype) if tf.is_tensor(self.gamma) else self.gamma
+        return gamma**step
 
 
 def _number(name: str, value: TensorLike, check: Any = argument_checks.not_negative) -> TensorLike:

@@ -86,8 +86,11 @@ class ExternalOptimizerInterface:
             raise ValueError("var_to_bounds: each key must be one of the variables in var_list.")
         packed = []
         for variable in self._vars:
-            pair = var_to_bounds.get(variable, (-np.inf, np.inf))
-            packed += zip(*(np.broadcast_to(each, variable.shape.as_list()).flat for each in pair))
+            low, high = var_to_bounds.get(variable, (-np.inf, np.inf))
+            pair = [np.broadcast_to(each, variable.shape.as_list()).ravel() for each in (low, high)]
+            if any(each is not None and each != each for bounds in pair for each in bounds):
+                raise ValueError(f"var_to_bounds: a bound of {variable.name!r} is NaN.")
+            packed += zip(*pair)
         return packed
 
     def _gradient(self, tensor: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 After the inner optimizer's update in the steps start, start + period, start + 2 period, …::
 
-    average = (average * n + w) / (n + 1)        where n is the number of earlier snapshots
+    average = (average * n + w) / (n + 1)        where n is (step - start) / period
+
+So n is the number of earlier snapshots of a variable that has had a gradient in each of them.
 
 Source: arXiv:1803.05407 (Izmailov et al.), and `tfa.optimizers.SWA` of TensorFlow Addons 0.23, with
 the same arguments, slot and arithmetic.
@@ -28,8 +30,9 @@ class SWAOptimizer(PeriodicOptimizer, AveragingOptimizer):
     saves the averages under the variables' names. The average is the slot `average`, the variable
     ``w/SWA`` with the shape and dtype of `w`. Before the first snapshot, it equals the variable.
     (In Addons it is zero then.) Averages of 16-bit variables are computed in float32. ``SWA/step``,
-    int64, counts the steps, also for variables without a gradient, which are not averaged. A sparse
-    gradient averages all rows.
+    int64, counts the steps, also for variables without a gradient, which are not averaged: a
+    variable that is trained later starts with the weight of the missed snapshots at its value
+    before. A sparse gradient averages all rows.
 
     Example::
 

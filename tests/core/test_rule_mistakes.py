@@ -155,6 +155,7 @@ def returning(update, **changes):
             returning(lambda grad: NewValue(tf.cast(grad, tf.float64))),
             "new value of 'w.*' in dtype float64, expected float32: cast it by tf.cast",
         ),
+        (returning(tf.identity, momentum=NewValue), "slot 'momentum' of 'w.*' as a NewValue"),
         (
             returning(tf.identity, momentum=lambda wide: wide),
             "slot 'momentum' of 'w.*' in dtype float64, expected float32",

@@ -86,8 +86,6 @@ def test_fit_validates_with_averages_and_trains_on_with_the_weights(api, name):
 
 def test_evaluate_and_the_scope(api):
     model = made(api)
-    with averages(model):
-        assert weight(model) == 8  # there are no averages yet
     fit(model, [], epochs=3)
     assert model.evaluate(X, Y, verbose=0) == 6.5
     assert model.evaluate(X, Y, verbose=0, callbacks=[EvaluateAverages()]) == AVERAGES[3]
@@ -223,3 +221,21 @@ def test_a_saved_model_goes_on(api, name, tmp_path):
     states = [[each.numpy() for each in one.optimizer.weights] for one in (model, again)]
     for one, other in zip(*states):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_scope_goes_on_after_nested_ones(api):
+    model = made(api)
+    fit(model, [], epochs=2)
+    with averages(model):
+        with averages(model):
+            assert weight(model) == AVERAGES[2]
+        model.evaluate(X, Y, callbacks=[EvaluateAverages()], verbose=0)
+        assert weight(model) == AVERAGES[2]
+    assert weight(model) == 7.0
+
+
+def test_a_model_without_averages_yet(api):
+    model = made(api)
+    message = "has no averages yet: train it, or, before you load"
+    with pytest.raises(ValueError, match=message), averages(model):
+        pass

@@ -94,3 +94,12 @@ def test_float16_is_refused():
         COCOBOptimizer().apply_gradients(
             [(tf.zeros([2], tf.float16), tf.Variable(tf.zeros([2], tf.float16)))]
         )
+
+
+def test_a_subclass_without_a_learning_rate_in_keras():
+    class Mine(COCOBOptimizer):
+        pass
+
+    w = tf.Variable([1.0])
+    to_keras(Mine()).apply_gradients([(tf.constant([1.0]), w)])
+    assert w.numpy() < 1.0

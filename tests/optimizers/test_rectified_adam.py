@@ -63,3 +63,13 @@ def test_weight_decay_may_be_a_variable():
     decay.assign(1.0)
     optimizer.apply_gradients([(tf.constant([0.0]), w)])
     assert w.numpy() == [1.5]
+
+
+def test_a_longest_average_of_4_is_finite():
+    # n reaches n_max = 2 / (1 - 0.6) - 1 = 4, whose rectification would be 0 / 0.
+    w = tf.Variable([1.0], dtype=tf.float64)
+    beta_2 = tf.constant(0.6, tf.float64)
+    optimizer = RectifiedAdamOptimizer(0.01, beta_2=beta_2, sma_threshold=4)
+    for _ in range(120):
+        optimizer.apply_gradients([(tf.constant([1.0], tf.float64), w)])
+    assert np.isfinite(w.numpy()).all()

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import YogiOptimizer
+from legacy_opt.compat import to_keras
 from tests.support import running
 from tests.support.running import REF_AND_RESOURCE
 
@@ -89,3 +90,18 @@ def test_defaults():
     kept = [getattr(optimizer, "_" + name) for name in names]
     assert kept == [0.01, 0.9, 0.999, 1e-3, 0.0, 0.0, 1e-6, "sign"]
     assert optimizer.get_name() == "Yogi"
+
+
+def test_regularization_keeps_nan():
+    w = tf.Variable([1.0, 1.0])
+    optimizer = YogiOptimizer(0.1, l1_regularization_strength=0.1)
+    optimizer.apply_gradients([(tf.constant([np.nan, 1.0]), w)])
+    assert np.isnan(w.numpy()).tolist() == [True, False]
+
+
+def test_beta1_of_a_bridge_without_momentum_stays_0():
+    optimizer = to_keras(YogiOptimizer(0.1, beta1=0.0))
+    w = tf.Variable([1.0])
+    optimizer.apply_gradients([(tf.constant([1.0]), w)])
+    with pytest.raises(AttributeError, match="beta1"):
+        optimizer.beta1 = 0.5

@@ -227,3 +227,10 @@ def test_back_in_a_graph(api):
         optimizer.apply_gradients([(tf.constant(-1.0), w)])
         found.append(w.numpy().item())
     assert np.diff([0, *found]).tolist() == BY_HAND["Triangular2"][:7]
+
+
+def test_gamma_is_a_tensor_of_another_dtype():
+    schedule = legacy_opt.ExponentialCyclicalLearningRate(
+        0.0, 1.0, 1, gamma=tf.constant(0.5, tf.float64)
+    )
+    assert schedule(tf.constant(1)).numpy() == 0.5

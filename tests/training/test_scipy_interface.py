@@ -157,6 +157,8 @@ def test_wrong_arguments(session):
     loss = tf.square(w)
     with pytest.raises(ValueError, match="variables of one dtype, got .*b"):
         ScipyOptimizerInterface(loss)
+    with pytest.raises(ValueError, match="var_to_bounds: a bound of 'w.*' is NaN"):
+        ScipyOptimizerInterface(loss, [w], var_to_bounds={w: (np.nan, 1.0)})
     with pytest.raises(ValueError, match="var_to_bounds: each key must be one of the variables"):
         ScipyOptimizerInterface(loss, [w], var_to_bounds={b: (0, 1)})
     with pytest.raises(ValueError, match="sets 'bounds' itself .bounds from var_to_bounds"):

@@ -45,7 +45,8 @@ def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tup
         return (lr_attr,)
     names = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
     # Adafactor's rate may be None, and COCOB has none. A user's rule may have another name for it.
-    may_have_none = "_learning_rate" in state or not contract.is_of_user(type(optimizer))
+    constructor = next(cls for cls in type(optimizer).__mro__ if "__init__" in vars(cls))
+    may_have_none = "_learning_rate" in state or not contract.is_of_user(constructor)
     if not names and isinstance(optimizer, RuleOptimizer) and may_have_none:
         return ()
     if not names:

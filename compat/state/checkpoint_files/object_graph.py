@@ -220,7 +220,8 @@ class _GraphParser:
                 keys[path] = self._nodes[member].key
         for key in [key for key, nodes in slots.items() if len(nodes) > 1]:
             for slot in slots.pop(key):  # several nodes fit this slot: assign none of them
-                unassigned[members[slot]] = self._nodes[slot].key
+                key = self._nodes[slot].key  # the path of a slot of a nested wrapper is unknown
+                unassigned[members.get(slot, key)] = key
         return SavedOptimizer(
             path=self._paths[number],
             kind=self._kinds[number],
