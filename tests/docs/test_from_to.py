@@ -184,6 +184,9 @@ def test_a_row_has_a_class_that_trains_or_an_example_or_a_sentence(names, instea
     for name, cls in classes.items():
         if name == "tf.compat.v1.tpu.CrossShardOptimizer":
             continue  # it sums gradients by an operation that only TPUs have
+        if name.startswith("legacy_opt.compat."):
+            assert "](" in last  # a callback of Keras, with an example
+            continue
         with tf.Graph().as_default():
             w = v1.get_variable("w", initializer=[[1.0, 2.0], [3.0, 4.0]])
             v1.train.create_global_step()
