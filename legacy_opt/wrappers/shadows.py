@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -31,8 +31,8 @@ class ShadowOptimizer(OptimizerWrapper):
     _collection: ClassVar[Optional[str]] = None  # of a graph: the variables that have shadows
 
     # An Estimator makes an optimizer in each replica, but only that of the first replica gets
-    # slots. The others refer to it.
-    _first: Optional[ShadowOptimizer] = None
+    # slots. {id of a variable: (the variable, its shadow)} in the others.
+    _of_first_replica: Mapping[int, Tuple[Variable, Variable]] = {}
 
     @contextlib.contextmanager
     def _step(self, grads_and_vars: GradsAndVars) -> Iterator[Tuple[Any, List[Variable]]]:
@@ -49,16 +49,19 @@ class ShadowOptimizer(OptimizerWrapper):
             yield pairs, variables
 
     def _shadow_of(self, variable: Variable) -> Optional[Variable]:
-        return (self._first or self).own_slot(variable, self._shadow)
+        slot = self.own_slot(variable, self._shadow)
+        return self._of_first_replica.get(id(variable), (variable, slot))[1]
 
     def _shadows_of(self, variables: Sequence[Variable]) -> List[Variable]:
         """Returns the shadows of all variables. Creates shadows that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_missing_shadows(variables)
         # `merge_call` calls only the function of the first replica.
-        self._first, shadows = tf.distribute.get_replica_context().merge_call(
-            lambda _: (self, self._create_missing_shadows(variables))
+        shadows = tf.distribute.get_replica_context().merge_call(
+            lambda _: self._create_missing_shadows(variables)
         )
+        pairs = {id(each): (each, shadow) for each, shadow in zip(variables, shadows)}
+        self._of_first_replica = {**self._of_first_replica, **pairs}
         return shadows
 
     def _create_missing_shadows(self, variables: Sequence[Variable]) -> List[Any]:

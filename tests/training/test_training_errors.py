@@ -66,7 +66,7 @@ WRONG = {
     "unknown": ({"optimizer": "Adma"}, ValueError, "not one of the names .*mean 'Adam'"),
     "long name": ({"optimizer": "AdamOptimizer"}, ValueError, "Did you mean 'Adam'"),
     "AdamW": ({"optimizer": "AdamW"}, ValueError, "lambda learning_rate: legacy_opt.AdamW"),
-    "class": ({"optimizer": AdamWOptimizer}, TypeError, "AdamWOptimizer requires more than a"),
+    "class": ({"optimizer": AdamWOptimizer}, TypeError, "AdamWOptimizer requires other arg"),
     "other class": ({"optimizer": dict}, TypeError, "optimizer must be a name, or a class"),
     "number": ({"optimizer": 3}, TypeError, "optimizer must be a name.*got 3 of type int"),
     "Keras": ({"optimizer": tf.keras.optimizers.SGD}, TypeError, "legacy_opt.compat.to_v1"),
