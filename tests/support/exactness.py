@@ -63,6 +63,10 @@ def _attempt(run, task, make):
         return run(task, make)
     except (tf.errors.OpError, NotImplementedError, TypeError, ValueError) as error:
         return error.with_traceback(None)
+    except Exception as error:
+        if "autograph" not in type(error).__module__:  # AutoGraph raises an error of its own class
+            raise
+        return error.with_traceback(None)
 
 
 def cell(name, way, dtype, api="optimizer_v2", steps=24):
