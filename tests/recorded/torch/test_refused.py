@@ -36,6 +36,7 @@ def test_other_values_of_hyperparameters(name, by, level):
         RecordedOptimizer(groups, record, **{name: 0.0})
         optimizer.param_groups[0][name] = 0.5
         refused(f"{name} was 0.0 when", optimizer.step)
+        optimizer.param_groups[0][name] = 0.0
 
 
 def test_hyperparameters_of_groups():
