@@ -147,7 +147,13 @@ class LossScaleOptimizer(OptimizerWrapper):
                 self._track_trackable(value, name.lstrip("_"))
 
     def compute_gradients(
-        self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
+        self,
+        loss: Loss,
+        var_list: Optional[Iterable[Variable]] = None,
+        gate_gradients: int = v1.train.Optimizer.GATE_OP,
+        aggregation_method: Optional[int] = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Optional[Tensor] = None,
     ) -> List[GradAndVar]:
         """Computes the gradients of the scaled loss, and divides them by the scale."""
         scale = self._loss_scale_manager.get_loss_scale()
@@ -158,7 +164,8 @@ class LossScaleOptimizer(OptimizerWrapper):
 
         is_called_later = argument_checks.is_function(loss) and versions.runs_in_order()
         scaled_loss = scaled if is_called_later else scaled()
-        pairs = super().compute_gradients(scaled_loss, var_list, *args, **kwargs)
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops, grad_loss
+        pairs = super().compute_gradients(scaled_loss, var_list, *options)
         inverse = tf.math.reciprocal(scale)
         dense = [grad if grad is None else tf.convert_to_tensor(grad) for grad, _ in pairs]
         return [(gradient_values.scaled(grad, inverse), v) for grad, (_, v) in zip(dense, pairs)]
