@@ -255,3 +255,8 @@ def register_with_keras_2(cls: type):
     if hasattr(utils, "register_keras_serializable"):
         utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)
     utils.get_custom_objects()[cls.__name__] = cls
+
+
+def register_with(keras: ModuleType, cls: type):
+    """Registers `cls` with a package that is Keras 2 or Keras 3."""
+    (register_with_keras_3 if hasattr(keras, "ops") else register_with_keras_2)(cls)

@@ -49,8 +49,8 @@ class ShadowOptimizer(OptimizerWrapper):
             yield pairs, variables
 
     def _shadow_of(self, variable: Variable) -> Optional[Variable]:
-        slot = self.own_slot(variable, self._shadow)
-        return self._of_first_replica.get(id(variable), (variable, slot))[1]
+        known, shadow = self._of_first_replica.get(id(variable), (None, None))
+        return shadow if known is variable else self.own_slot(variable, self._shadow)
 
     def _shadows_of(self, variables: Sequence[Variable]) -> List[Variable]:
         """Returns the shadows of all variables. Creates shadows that do not exist yet."""

@@ -182,8 +182,9 @@ def test_wrong_arguments(message):
         WRONG[message]()
 
 
-def test_keras_scales_the_loss_itself():
-    optimizer = LossScaleOptimizer(adam(), legacy_opt.FixedLossScaleManager(8.0))
+@pytest.mark.parametrize("cls", [LossScaleOptimizer, type("Mine", (LossScaleOptimizer,), {})])
+def test_keras_scales_the_loss_itself(cls):
+    optimizer = cls(adam(), legacy_opt.FixedLossScaleManager(8.0))
     with pytest.raises(
         ValueError, match="Keras' own LossScaleOptimizer.*pass the optimizer in it to to_keras"
     ):

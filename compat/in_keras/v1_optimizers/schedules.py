@@ -90,8 +90,7 @@ def cyclical_class(cls: type, keras: KerasPackage) -> type:
     bases = cls, keras.optimizers.schedules.LearningRateSchedule
     # Keras passes the step: `takes_step` of the new class.
     made = type(cls.__name__, bases, {"__call__": lambda self, step: cls.__call__(self, step)})
-    in_keras_3 = hasattr(keras, "ops")
-    (versions.register_with_keras_3 if in_keras_3 else versions.register_with_keras_2)(made)
+    versions.register_with(keras, made)
     return made
 
 

@@ -33,7 +33,7 @@ def check_class(optimizer: Any):
         )
     for nested in nested_optimizers(optimizer):
         cls = type(nested.optimizer)
-        if cls is LossScaleOptimizer:
+        if isinstance(nested.optimizer, LossScaleOptimizer):
             way_out = "pass the optimizer in it to to_keras, and the result to Keras' class"
             raise ValueError(f"Only Keras' own LossScaleOptimizer can scale the loss: {way_out}.")
         wrapped = () if nested.is_leaf else nested.optimizer.wrapped
