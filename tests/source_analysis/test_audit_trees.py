@@ -83,7 +83,8 @@ def test_the_class_and_a_use_in_the_same_file(uses):
         ("YellowFinOptimizer", "third_party/yellow.py", "manual", None),
         ("MultistepAdamOptimizer", "a.py", "change", "legacy_opt.GradientAccumulationOptimizer"),
         ("LAMBOptimizer", "albert/lamb_optimizer.py", "change", "legacy_opt.LAMBOptimizer"),
-        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "manual", None),
+        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "change", "legacy_opt.YogiOptimizer"),
+        ("AveragedOptimizerWrapper", "tensorflow_addons/optimizers/a.py", "manual", None),
     ],
 )
 def test_classes_with_a_name_of_the_table_in_other_packages(name, home, status, instead, uses):
