@@ -64,11 +64,7 @@ def _gradient_descent(grad: Tensor, value: Tensor, slots: Values, hyper: Values)
 
 
 def _momentum(
-    grad: Tensor,
-    value: Tensor,
-    slots: Values,
-    hyper: Values,
-    of_rows: bool = False,
+    grad: Tensor, value: Tensor, slots: Values, hyper: Values, of_rows: bool = False
 ) -> NewValues:
     momentum = slots.momentum * hyper.momentum + grad
     change = momentum * hyper.learning_rate
@@ -80,11 +76,7 @@ def _momentum(
 
 
 def _adam(
-    grad: Tensor,
-    value: Tensor,
-    slots: Values,
-    hyper: Values,
-    rounding: str = adam_base.AS_FUSED,
+    grad: Tensor, value: Tensor, slots: Values, hyper: Values, rounding: str = adam_base.AS_FUSED
 ) -> NewValues:
     m, v = adam_base.moments(grad, slots, hyper, rounding)
     change = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
@@ -106,29 +98,21 @@ def _adadelta(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewV
     return value - change * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
 
 
-def _rmsprop(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
-    rms = slots.rms + (grad * grad - slots.rms) * (1 - hyper.decay)
+def _rmsprop(
+    grad: Tensor, value: Tensor, slots: Values, hyper: Values, of_rows: bool = False
+) -> NewValues:
+    rounding = adam_base.AS_WRITTEN if of_rows else adam_base.AS_FUSED
+    rms = adam_base.moving_average(slots.rms, grad * grad, hyper.decay, rounding)
     changes = {"rms": rms}
     divisor = rms
     if hyper.centered:
-        mg = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
+        mg = adam_base.moving_average(slots.mg, grad, hyper.decay, rounding)
         changes["mg"] = mg
         divisor = rms - mg * mg
-    change = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
-    changes["momentum"] = slots.momentum * hyper.momentum + change
-    return value - changes["momentum"], changes
-
-
-def _rmsprop_of_rows(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> NewValues:
-    """Like `_rmsprop`, but with the rounding of the kernel for sparse gradients."""
-    rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
-    changes = {"rms": rms}
-    divisor = rms
-    if hyper.centered:
-        mg = slots.mg * hyper.decay + grad * (1 - hyper.decay)
-        changes["mg"] = mg
-        divisor = rms - mg * mg
-    change = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
+    if of_rows:  # the kernel for sparse gradients
+        change = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
+    else:
+        change = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
     changes["momentum"] = slots.momentum * hyper.momentum + change
     return value - changes["momentum"], changes
 
@@ -249,7 +233,7 @@ RULES = {
         _rmsprop,
         dict(_RATE, decay="_decay_tensor", momentum="_momentum_tensor", epsilon="_epsilon_tensor"),
         flags={"centered": operator.attrgetter("_centered")},
-        sparse_function=_rmsprop_of_rows,
+        sparse_function=functools.partial(_rmsprop, of_rows=True),
     ),
 }
 
