@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 import re
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -113,6 +113,11 @@ def not_negative(name: str, value: Any) -> Any:
     if isinstance(value, numbers.Real) and value < 0:
         raise ValueError(f"{name} must not be negative, got {value!r}.")
     return value
+
+
+def checked(check: Callable[[str, Any], Any], **arguments: Any) -> Dict[str, Any]:
+    """Returns the keyword arguments as a check, such as `not_negative`, returns them."""
+    return {name: check(name, value) for name, value in arguments.items()}
 
 
 def positive_hyperparameter(name: str, value: Any) -> Any:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import boolean
 from legacy_opt.core.types import Hyperparameter, Tensor
 from legacy_opt.core.update import Fading, RuleResult, Values
 from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer, no_constant
@@ -28,8 +28,8 @@ from legacy_opt.optimizers.rectified_adam import RectifiedAdamOptimizer, no_cons
 class AdaBeliefOptimizer(RectifiedAdamOptimizer):
     """Adam with longer steps where gradients agree with their moving average (TensorFlow Addons).
 
-    Slots (`w/AdaBelief`, …), `step`, updates with sparse gradients or of 16-bit variables, and all
-    other arguments are those of `RectifiedAdamOptimizer`.
+    Slots (`w/AdaBelief`, …), `step`, updates with sparse gradients or of 16-bit variables, errors
+    and all other arguments are those of `RectifiedAdamOptimizer`.
 
     Example::
 
@@ -43,10 +43,6 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
         variables pass 1e-6 or more, because the default rounds to 0 in the slot `v`.
       rectify: whether r is used, and the update is plain momentum in the first steps.
       sma_threshold: used with `rectify` only.
-
-    Raises:
-      TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -69,7 +65,7 @@ class AdaBeliefOptimizer(RectifiedAdamOptimizer):
             *(learning_rate, beta_1, beta_2, epsilon, weight_decay, amsgrad, sma_threshold),
             *(total_steps, warmup_proportion, min_lr, use_locking, name),
         )
-        self._rectify = argument_checks.boolean("rectify", rectify)
+        self._rectify = boolean("rectify", rectify)
 
     def formula(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         # The order of operations is that of TensorFlow Addons, whose last bits depend on it.

@@ -152,11 +152,13 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         constant_decay = None
         if not decays_by_function:
             constant_decay = argument_checks.decay_factor("decay_rate", decay_rate)
+        if clipping_threshold is not None:
+            argument_checks.positive_hyperparameter("clipping_threshold", clipping_threshold)
         hyperparameters = {
             "learning_rate": learning_rate,
             "decay_rate": constant_decay,
             "beta1": argument_checks.decay_factor("beta1", beta1),
-            "clipping_threshold": _positive_if_number("clipping_threshold", clipping_threshold),
+            "clipping_threshold": clipping_threshold,
             "epsilon1": argument_checks.not_negative("epsilon1", epsilon1),
             "epsilon2": argument_checks.not_negative("epsilon2", epsilon2),
         }
@@ -290,10 +292,6 @@ def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
 
 def _rms(tensor: Tensor) -> Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(tensor)))
-
-
-def _positive_if_number(name: str, value: Optional[Hyperparameter]) -> Any:
-    return argument_checks.positive(name, value) if isinstance(value, numbers.Real) else value
 
 
 def _first_argument(name: str, value: Any) -> bool:

@@ -23,7 +23,7 @@ from typing import Dict, Optional
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import boolean
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import ScalarSlot, Slot
@@ -84,9 +84,7 @@ class AdamAsyncOptimizer(AdamBase):
         name: str = "AdamAsync",
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
-        self._apply_sparse_rmsprop = argument_checks.boolean(
-            "apply_sparse_rmsprop", apply_sparse_rmsprop
-        )
+        self._apply_sparse_rmsprop = boolean("apply_sparse_rmsprop", apply_sparse_rmsprop)
 
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {}
@@ -98,11 +96,9 @@ class AdamAsyncOptimizer(AdamBase):
             beta2_power=ScalarSlot(self._beta2, tf.float32),
         )
 
-    def _rounded_rule(
-        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
-    ) -> RuleResult:
+    def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
         hyper = _with_powers(hyper, slots, grad.dtype)
-        change, changes = super()._rounded_rule(grad, slots, hyper, rounding)
+        change, changes = super()._rule(grad, slots, hyper, rounding)
         return change, dict(changes, **self._next_powers(slots))
 
     def sparse_rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks, fused_kernels, gradient_checks
+from legacy_opt.core import fused_kernels, gradient_checks
+from legacy_opt.core.argument_checks import checked, decay_factor, not_negative
 from legacy_opt.core.hyperparameters import alias_of, tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
@@ -72,14 +73,9 @@ class AdamBase(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Adam",
     ) -> None:
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta1=argument_checks.decay_factor("beta1", beta1),
-            beta2=argument_checks.decay_factor("beta2", beta2),
-            epsilon=argument_checks.not_negative("epsilon", epsilon),
-        )
+        betas = checked(decay_factor, beta1=beta1, beta2=beta2)
+        epsilon = not_negative("epsilon", epsilon)
+        super().__init__(use_locking, name, learning_rate=learning_rate, **betas, epsilon=epsilon)
 
     def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
@@ -89,16 +85,14 @@ class AdamBase(RuleOptimizer):
         return tuple(self._non_slot(name) for name in self.non_slots())
 
     def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
-        return self._rounded_rule(grad, slots, hyper, self._rounding_of_operations())
+        return self._rule(grad, slots, hyper, self._rounding_of_operations())
 
     def _rounding_of_operations(self) -> str:
         """Returns how `moments` rounds without a kernel."""
         # TensorFlow's AdamOptimizer updates all rows, and a Session rewrites its sparse updates.
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
-    def _rounded_rule(
-        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
-    ) -> RuleResult:
+    def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
         """Computes `rule`, with the given rounding of `moments`."""
         m, v = moments(grad, slots, hyper, rounding)
         change = corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
@@ -111,7 +105,7 @@ class AdamBase(RuleOptimizer):
             return rule
 
         def rule_as_fused(grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
-            return self._rounded_rule(grad, slots, hyper, AS_FUSED)
+            return self._rule(grad, slots, hyper, AS_FUSED)
 
         return rule_as_fused
 

@@ -109,15 +109,10 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
         exclude_from_weight_decay: Optional[Sequence[str]] = None,
         name: str = "AdamWeightDecayOptimizer",
     ) -> None:
-        super().__init__(
-            use_locking=False,
-            name=name,
-            learning_rate=learning_rate,
-            weight_decay_rate=weight_decay_rate,
-            beta_1=argument_checks.decay_factor("beta_1", beta_1),
-            beta_2=argument_checks.decay_factor("beta_2", beta_2),
-            epsilon=argument_checks.not_negative("epsilon", epsilon),
-        )
+        rates = {"learning_rate": learning_rate, "weight_decay_rate": weight_decay_rate}
+        betas = argument_checks.checked(argument_checks.decay_factor, beta_1=beta_1, beta_2=beta_2)
+        epsilon = argument_checks.not_negative("epsilon", epsilon)
+        super().__init__(False, name, **rates, **betas, epsilon=epsilon)
         self.exclude_from_weight_decay = argument_checks.patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
         )

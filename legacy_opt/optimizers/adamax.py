@@ -71,9 +71,7 @@ class AdaMaxOptimizer(AdamBase):
         """Returns the variable with the power of beta1; None before the first update."""
         return self._non_slot("beta1_power")
 
-    def _rounded_rule(
-        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
-    ) -> RuleResult:
+    def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         change = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))

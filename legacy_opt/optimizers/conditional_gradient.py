@@ -48,8 +48,7 @@ class ConditionalGradientOptimizer(RuleOptimizer):
       epsilon: added to the Frobenius norm; not negative.
       ord: "fro" for the Frobenius norm, or "nuclear" for the nuclear norm, the sum of the singular
         values, which needs variables of at most two axes.
-      use_locking: see `LionOptimizer`.
-      name: the name of the optimizer.
+      use_locking, name: see `LionOptimizer`; there are no slots.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -67,12 +66,9 @@ class ConditionalGradientOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "ConditionalGradient",
     ) -> None:
+        epsilon = argument_checks.not_negative("epsilon", epsilon)
         super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            lambda_=lambda_,
-            epsilon=argument_checks.not_negative("epsilon", epsilon),
+            use_locking, name, learning_rate=learning_rate, lambda_=lambda_, epsilon=epsilon
         )
         if ord not in ("fro", "nuclear"):
             raise ValueError(f"ord must be 'fro' or 'nuclear', got {ord!r}.")

@@ -41,9 +41,9 @@ class CountedStepsOptimizer(RuleOptimizer):
         hyper = self.hyperparameters(wide_dtype(variable.dtype))
         t, powers = hyper.step + 1, {}
         for name in self._raised:
-            beta = getattr(hyper, name)
-            power = tf.pow(tf.cast(beta, tf.float64), tf.cast(t, tf.float64))
-            powers[name + "_power"] = tf.cast(power, t.dtype)
+            if hasattr(hyper, name):
+                beta = tf.cast(getattr(hyper, name), tf.float64)
+                powers[name + "_power"] = tf.cast(tf.pow(beta, tf.cast(t, tf.float64)), t.dtype)
         return changed(hyper, t=t, is_sparse=False, **powers)
 
     def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:

@@ -70,9 +70,7 @@ class DiffGradOptimizer(AdamBase):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def _rounded_rule(
-        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
-    ) -> RuleResult:
+    def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         change = _change(hyper, m, v, slots.prev_grad, grad)
         return change, {"m": m, "v": v, "prev_grad": grad}

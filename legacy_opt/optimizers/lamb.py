@@ -80,15 +80,8 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         name: str = "LAMBOptimizer",
         bias_correction: bool = True,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            weight_decay_rate=weight_decay_rate,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            exclude_from_weight_decay=exclude_from_weight_decay,
-            name=name,
-        )
+        numbers = learning_rate, weight_decay_rate, beta_1, beta_2, epsilon
+        super().__init__(*numbers, exclude_from_weight_decay, name)
         self.exclude_from_layer_adaptation = (
             argument_checks.patterns("exclude_from_layer_adaptation", exclude_from_layer_adaptation)
             or self.exclude_from_weight_decay

@@ -97,15 +97,10 @@ class LARSOptimizer(PatternsOptimizer):
         skip_list: Optional[Sequence[str]] = None,
         use_nesterov: bool = False,
     ) -> None:
-        super().__init__(
-            use_locking=False,
-            name=name,
-            learning_rate=learning_rate,
-            momentum=argument_checks.not_negative("momentum", momentum),
-            weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
-            eeta=eeta,
-            epsilon=epsilon,
-        )
+        check = argument_checks.not_negative
+        factors = argument_checks.checked(check, momentum=momentum, weight_decay=weight_decay)
+        others = dict(factors, eeta=eeta, epsilon=epsilon)
+        super().__init__(False, name, learning_rate=learning_rate, **others)
         self._skip_list = _texts("skip_list", skip_list)
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import checked, decay_factor, not_negative
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor
@@ -58,14 +58,9 @@ class LionOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Lion",
     ) -> None:
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta_1=argument_checks.decay_factor("beta_1", beta_1),
-            beta_2=argument_checks.decay_factor("beta_2", beta_2),
-            weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
-        )
+        betas = checked(decay_factor, beta_1=beta_1, beta_2=beta_2)
+        decay = checked(not_negative, weight_decay=weight_decay)
+        super().__init__(use_locking, name, learning_rate=learning_rate, **betas, **decay)
 
     def rule(self, grad: Tensor, value: Tensor, slots: Values, hyper: Values) -> RuleResult:
         mean = hyper.beta_1 * slots.momentum + (1 - hyper.beta_1) * grad

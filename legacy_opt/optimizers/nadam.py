@@ -56,9 +56,7 @@ class NadamOptimizer(AdamBase):
     def _rounding_of_operations(self) -> str:
         return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
-    def _rounded_rule(
-        self, grad: Tensor, slots: Values, hyper: Values, rounding: str
-    ) -> RuleResult:
+    def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         change = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)

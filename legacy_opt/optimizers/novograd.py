@@ -20,7 +20,7 @@ from typing import Dict
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import boolean, checked, decay_factor, not_negative
 from legacy_opt.core.slots import ScalarSlot, Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Values
@@ -48,13 +48,12 @@ class NovoGradOptimizer(CountedStepsOptimizer):
         print(w.numpy().round(3))  # [0.94 0.92]
 
     Args:
-      learning_rate: see `RectifiedAdamOptimizer`, also for `beta_1`, `beta_2` and `use_locking`.
+      learning_rate, beta_1, beta_2, use_locking, name: see `RectifiedAdamOptimizer`.
       epsilon: added to the square root of the second moment; not negative. With 0, a gradient that
         is zero in the first step gives NaN. In float16, `v` is 0 for gradients of norm below 1e-4.
       weight_decay: the factor of the variable in the update u; not negative.
       grad_averaging: whether u is multiplied by ``1 - beta_1``, except in the first step.
       amsgrad: whether the largest `v` so far divides the gradient.
-      name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -75,17 +74,11 @@ class NovoGradOptimizer(CountedStepsOptimizer):
         use_locking: bool = False,
         name: str = "NovoGrad",
     ) -> None:
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta_1=argument_checks.decay_factor("beta_1", beta_1),
-            beta_2=argument_checks.decay_factor("beta_2", beta_2),
-            epsilon=argument_checks.not_negative("epsilon", epsilon),
-            weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
-        )
-        self._grad_averaging = argument_checks.boolean("grad_averaging", grad_averaging)
-        self._amsgrad = argument_checks.boolean("amsgrad", amsgrad)
+        betas = checked(decay_factor, beta_1=beta_1, beta_2=beta_2)
+        others = checked(not_negative, epsilon=epsilon, weight_decay=weight_decay)
+        super().__init__(use_locking, name, learning_rate=learning_rate, **betas, **others)
+        self._grad_averaging = boolean("grad_averaging", grad_averaging)
+        self._amsgrad = boolean("amsgrad", amsgrad)
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         layouts = {"m": Slot(), "v": ScalarSlot()}

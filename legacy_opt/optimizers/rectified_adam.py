@@ -24,7 +24,7 @@ from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import boolean, checked, decay_factor, not_negative
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
 from legacy_opt.core.update import Fading, RuleResult, Values
@@ -63,8 +63,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
       total_steps: the number of steps in the schedule of the learning rate; 0 means no schedule.
       warmup_proportion: the part of `total_steps` in which the learning rate rises; not negative.
       min_lr: the learning rate after `total_steps`; not negative.
-      use_locking: see `LionOptimizer`.
-      name: the name of the optimizer and its slots.
+      use_locking, name: see `LionOptimizer`.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -89,22 +88,15 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         use_locking: bool = False,
         name: str = "RectifiedAdam",
     ) -> None:
-        total = argument_checks.not_negative("total_steps", total_steps)
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta_1=argument_checks.decay_factor("beta_1", beta_1),
-            beta_2=argument_checks.decay_factor("beta_2", beta_2),
-            epsilon=argument_checks.not_negative("epsilon", epsilon),
-            weight_decay=argument_checks.not_negative("weight_decay", weight_decay),
-            sma_threshold=sma_threshold,
-            # A float, so that there is one kernel for all numbers.
-            total_steps=float(total) if type(total) is int else total,
-            warmup_proportion=argument_checks.not_negative("warmup_proportion", warmup_proportion),
-            min_lr=argument_checks.not_negative("min_lr", min_lr),
-        )
-        self._amsgrad = argument_checks.boolean("amsgrad", amsgrad)
+        betas = checked(decay_factor, beta_1=beta_1, beta_2=beta_2)
+        scales = checked(not_negative, epsilon=epsilon, weight_decay=weight_decay)
+        steps = checked(not_negative, total_steps=total_steps, warmup_proportion=warmup_proportion)
+        if type(total_steps) is int:  # then a float, so that there is one kernel for all numbers
+            steps["total_steps"] = float(total_steps)
+        min_lr = not_negative("min_lr", min_lr)
+        others = dict(scales, sma_threshold=sma_threshold, **steps, min_lr=min_lr)
+        super().__init__(use_locking, name, learning_rate=learning_rate, **betas, **others)
+        self._amsgrad = boolean("amsgrad", amsgrad)
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         names = ("m", "v", "vhat") if self._amsgrad else ("m", "v")

@@ -17,11 +17,12 @@ Zaheer et al., "Adaptive Methods for Nonconvex Optimization" (2018).
 from __future__ import annotations
 
 import numbers
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.argument_checks import checked, decay_factor, not_negative
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Tensor, Variable
 from legacy_opt.core.update import Fading, NewValue, RuleResult, Values
@@ -51,18 +52,18 @@ class YogiOptimizer(CountedStepsOptimizer):
       beta1: decay factor of `m`, at least 0 and less than 1. For the number 0 there is no slot `m`.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      l1_regularization_strength: l1 of the formula; not negative.
-      l2_regularization_strength: l2 of the formula; not negative.
+      l1_regularization_strength, l2_regularization_strength: l1 and l2 above; not negative.
       initial_accumulator_value: the initial value of `v`, above zero. For float16 variables pass
         1e-4 or more, because the default has only a few digits in float16.
       activation: "sign", or "tanh" for a smooth sign.
-      use_locking: see `LionOptimizer`.
-      name: the name of the optimizer and its slots.
+      use_locking, name: see `LionOptimizer`.
 
     Raises:
       TypeError: an argument has the wrong type.
       ValueError: an argument is NaN or out of range, or `activation` is unknown.
     """
+
+    _raised = ("beta1", "beta2")
 
     def __init__(
         self,
@@ -77,32 +78,24 @@ class YogiOptimizer(CountedStepsOptimizer):
         use_locking: bool = False,
         name: str = "Yogi",
     ) -> None:
-        l1, l2 = l1_regularization_strength, l2_regularization_strength
-        not_negative = argument_checks.not_negative
+        beta2 = decay_factor("beta2", beta2)
         # The number 0 is no hyperparameter, so that nothing can change it: there is no `m`.
-        momentum = {"beta1": argument_checks.decay_factor("beta1", beta1)}
-        has_m = not _is_zero(beta1)
-        super().__init__(
-            use_locking,
-            name,
-            learning_rate=learning_rate,
-            beta2=argument_checks.decay_factor("beta2", beta2),
-            epsilon=not_negative("epsilon", epsilon),
-            l1_regularization_strength=not_negative("l1_regularization_strength", l1),
-            l2_regularization_strength=not_negative("l2_regularization_strength", l2),
-            **(momentum if has_m else {}),
+        momentum = {} if _is_zero(beta1) else checked(decay_factor, beta1=beta1)
+        others = checked(
+            not_negative,
+            epsilon=epsilon,
+            l1_regularization_strength=l1_regularization_strength,
+            l2_regularization_strength=l2_regularization_strength,
         )
-        self._has_m, self._beta1 = has_m, beta1
+        others.update(momentum)
+        super().__init__(use_locking, name, learning_rate=learning_rate, beta2=beta2, **others)
+        self._has_m, self._beta1 = bool(momentum), beta1
         self._initial_accumulator_value = argument_checks.positive_hyperparameter(
             "initial_accumulator_value", initial_accumulator_value
         )
         if activation not in ("sign", "tanh"):
             raise ValueError(f'activation must be "sign" or "tanh", got {activation!r}.')
         self._activation = activation
-
-    @property
-    def _raised(self) -> Tuple[str, ...]:
-        return ("beta1", "beta2") if self._has_m else ("beta2",)
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         layouts = {"v": Slot(self._initial_accumulator_value)}
