@@ -232,11 +232,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             return [conditions.run_by_switch(is_any_due, period, decay_now, waits_for=grads)]
         with after(*grads):
             due = self._due(period, groups)
-        if building == versions.EAGER:
-            return self._decay_due(groups, due) if tf.reduce_any(due).numpy() else []
-        if building == versions.FUNCTION:
-            is_any_due = tf.reduce_any(due)
-            return [conditions.run_by_cond(is_any_due, lambda: self._decay_due(groups, due))]
+        if building in (versions.EAGER, versions.FUNCTION):
+            return [conditions.run_if(tf.reduce_any(due), lambda: self._decay_due(groups, due))]
         return self._decay_due(groups, due)
 
     def _due(self, period: Tensor, groups: List[List[Update]]) -> Tensor:
