@@ -10,6 +10,7 @@ and `swapping_saver` are the same.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -104,7 +105,10 @@ class MovingAverageOptimizer(AveragingOptimizer):
                 moves, remaining = self._move(variables)
                 with after(*moves, *(amount for _, amount in remaining)):
                     updated = super().apply_gradients(pairs, global_step, name)
-            moves += self._subtract_all(remaining)
+            subtract = _subtract
+            if tf.distribute.has_strategy():
+                subtract = functools.partial(in_all_replicas, _subtract)
+            moves += [subtract(average, amount) for average, amount in remaining]
             return tf.group(updated, *moves, name="train_with_avg")
 
     def _move(
@@ -141,12 +145,6 @@ class MovingAverageOptimizer(AveragingOptimizer):
             count = tf.cast(count, tf.float32)
             decay = tf.minimum(decay, (1.0 + count) / (10.0 + count))
         return 1.0 - decay
-
-    @staticmethod
-    def _subtract_all(pairs: List[Tuple[Variable, Tensor]]) -> List[Any]:
-        if tf.distribute.has_strategy():
-            return [in_all_replicas(_subtract, average, amount) for average, amount in pairs]
-        return [_subtract(average, amount) for average, amount in pairs]
 
 
 def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
