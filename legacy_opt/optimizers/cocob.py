@@ -44,21 +44,16 @@ class COCOBOptimizer(RuleOptimizer):
     Args:
       alpha: limits the first bets, to about ``1 / alpha`` of what has been won; at least 1. A
         number, scalar tensor or variable, or a callable that returns one of these.
-      use_locking: see `LionOptimizer`.
-      name: the name of the optimizer and its slots.
+      use_locking, name: see `LionOptimizer`.
 
     Raises:
       TypeError: an argument has the wrong type, or a variable to train is float16.
       ValueError: `alpha` is NaN or less than 1, or `name` is empty.
     """
 
-    slots = {
-        "lr": Slot(initial_value=1e-8),
-        "grad_norm_sum": Slot(),
-        "gradients_sum": Slot(),
-        "tilde_w": Slot(),
-        "reward": Slot(),
-    }
+    slots = dict(
+        lr=Slot(1e-8), grad_norm_sum=Slot(), gradients_sum=Slot(), tilde_w=Slot(), reward=Slot()
+    )
     full_precision = ("alpha",)
 
     def __init__(
@@ -79,10 +74,6 @@ class COCOBOptimizer(RuleOptimizer):
         reward = tf.maximum(slots.reward - grad * slots.tilde_w, 0)
         divisor = lr * tf.maximum(grad_norm_sum + lr, hyper.alpha * lr)
         bet = -gradients_sum / divisor * (reward + lr)
-        return NewValue(value - slots.tilde_w + bet), {
-            "lr": lr,
-            "grad_norm_sum": grad_norm_sum,
-            "gradients_sum": gradients_sum,
-            "tilde_w": bet,
-            "reward": reward,
-        }
+        sums = {"grad_norm_sum": grad_norm_sum, "gradients_sum": gradients_sum}
+        new_value = NewValue(value - slots.tilde_w + bet)
+        return new_value, dict(sums, lr=lr, tilde_w=bet, reward=reward)

@@ -221,12 +221,7 @@ class ShampooOptimizer(RuleOptimizer):
         return self._update(grad, value, slots, hyper, is_sparse=True)
 
     def _update(
-        self,
-        grad: Tensor,
-        value: Tensor,
-        slots: Values,
-        hyper: Values,
-        is_sparse: bool,
+        self, grad: Tensor, value: Tensor, slots: Values, hyper: Values, is_sparse: bool
     ) -> RuleResult:
         """Returns the change of the variable and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
