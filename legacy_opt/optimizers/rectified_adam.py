@@ -92,7 +92,7 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
         scales = checked(not_negative, epsilon=epsilon, weight_decay=weight_decay)
         steps = checked(not_negative, total_steps=total_steps, warmup_proportion=warmup_proportion)
         if type(total_steps) is int:  # then a float, so that there is one kernel for all numbers
-            steps["total_steps"] = float(total_steps)
+            steps["total_steps"] = float(steps["total_steps"])
         min_lr = not_negative("min_lr", min_lr)
         others = dict(scales, sma_threshold=sma_threshold, **steps, min_lr=min_lr)
         super().__init__(use_locking, name, learning_rate=learning_rate, **betas, **others)

@@ -78,18 +78,18 @@ class YogiOptimizer(CountedStepsOptimizer):
         use_locking: bool = False,
         name: str = "Yogi",
     ) -> None:
-        beta2 = decay_factor("beta2", beta2)
-        # The number 0 is no hyperparameter, so that nothing can change it: there is no `m`.
-        momentum = {} if _is_zero(beta1) else checked(decay_factor, beta1=beta1)
+        beta2, momentum = decay_factor("beta2", beta2), checked(decay_factor, beta1=beta1)
         others = checked(
             not_negative,
             epsilon=epsilon,
             l1_regularization_strength=l1_regularization_strength,
             l2_regularization_strength=l2_regularization_strength,
         )
-        others.update(momentum)
+        has_m = not _is_zero(beta1)
+        # The number 0 is no hyperparameter, so that nothing can change it: there is no `m`.
+        others.update(momentum if has_m else {})
         super().__init__(use_locking, name, learning_rate=learning_rate, beta2=beta2, **others)
-        self._has_m, self._beta1 = bool(momentum), beta1
+        self._has_m, self._beta1 = has_m, beta1
         self._initial_accumulator_value = argument_checks.positive_hyperparameter(
             "initial_accumulator_value", initial_accumulator_value
         )
