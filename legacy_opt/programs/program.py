@@ -28,6 +28,7 @@ SUMS_OF_LEVELS = (
 # The kinds of inputs, and the names of the inputs of the kind TENSOR.
 TENSOR, SLOT, NUMBER = "tensor", "slot", "scalar"
 GRADIENT, VALUE = "gradient", "value"
+FACTOR = "gradient_factor_0"  # the scalar by which `Program.scaled` multiplies the gradient
 
 # How a slot changes. ASSIGN: the slot gets a new value. ADD: a value is added to the slot. FADE:
 # elements that a sparse gradient touches get a new value, and all other elements are multiplied by
@@ -199,11 +200,41 @@ class Program(NamedTuple):
             self.nodes[old]._replace(inputs=tuple(map(places.get, self.nodes[old].inputs)))
             for old in kept
         )
+        return self._moved(nodes, places)
+
+    def scaled(self) -> Program:
+        """Returns the program that first multiplies the gradient by the scalar `FACTOR`."""
+        nodes: List[Node] = []
+        places: Dict[Any, Any] = {None: None}
+        for i, node in enumerate(self.nodes):
+            if node.detail == (TENSOR, GRADIENT):
+                nodes += [Node("Input", node.dtype, SCALAR, (), (NUMBER, FACTOR)), node]
+                node = Node("Mul", node.dtype, node.level, (len(nodes) - 1, len(nodes) - 2))
+            else:
+                node = node._replace(inputs=tuple(map(places.get, node.inputs)))
+            places[i] = len(nodes)
+            nodes.append(node)
+        return self._moved(nodes, places)
+
+    def _moved(self, nodes: Iterable[Node], places: Mapping[Any, Any]) -> Program:
+        """Returns the program with other nodes; `places` are new positions by old ones."""
         changes = {
             name: Change(each.how, places[each.node], places[each.factor])
             for name, each in self.changes.items()
         }
-        return Program(self.by_rows, nodes, places[self.value], changes)
+        return Program(self.by_rows, tuple(nodes), places[self.value], changes)
+
+
+def sum_of_squares(dtype: str) -> Program:
+    """Returns the program of kernels that add the squares of all elements of gradients."""
+    nodes = (
+        Node("Input", dtype, ELEMENT, (), (TENSOR, GRADIENT)),
+        Node("Square", dtype, ELEMENT, (0,)),
+        Node("Sum", dtype, SCALAR, (1,)),
+        Node("Input", dtype, ELEMENT, (), (TENSOR, VALUE)),
+        Node("Sub", dtype, ELEMENT, (3, 2)),
+    )
+    return Program(False, nodes, 4, {})
 
 
 def stage_of(operation: str, level: str, stages: Iterable[int]) -> int:

@@ -1,25 +1,35 @@
 """Trains NumPy arrays with native kernels, in place. Needs no TensorFlow.
 
 A recorded rule is compiled to the kernel that TensorFlow would run (`legacy-opt docs native`): from
-legacy-opt-native if it has the kernel, else by a C compiler. For PyTorch, pass ``level="native"``
-to `legacy_opt.recorded.torch.RecordedOptimizer`.
+legacy-opt-native if it has the kernel, else by a C compiler. The level "native" of PyTorch and JAX
+runs the same kernels.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.native.runtime.compiled_kernels import Kernel
-from legacy_opt.programs.program import OF_MATRICES, ROW, Program, UnsupportedError, check
-from legacy_opt.recorded.arrays import interpreter
-from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
-from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
-from legacy_opt.recorded.records import Group, Record, RecordError, Slot, slot_inputs
+from legacy_opt.programs.program import (
+    FACTOR,
+    OF_MATRICES,
+    ROW,
+    Program,
+    UnsupportedError,
+    check,
+    sum_of_squares,
+)
+from legacy_opt.recorded.arrays import clipping, interpreter
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
+from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows, check_ids
+from legacy_opt.recorded.records import SUMMED_ROWS, Group, Record, RecordError, Slot, slot_inputs
 
 __all__ = ["NativeOptimizer"]
 
@@ -56,13 +66,15 @@ class NativeOptimizer(NumpyOptimizer):
         **hyperparameters: float,
     ) -> None:
         super().__init__(record, variables, flush_denormals=True, **hyperparameters)
-        self._kernels = Kernels(record.dtype, threads)
+        self._threads = threads or os.cpu_count() or 1
+        self._kernels = Kernels(record)
         for name, array in self.variables.items():
             _check_memory({name: array})
             self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
-    def _update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        self._kernels.update(update, scalars)
+    def _run(self, found: List[ArrayUpdate], scalars: Mapping[str, Any], limit: Any) -> None:
+        jobs = [(Job(self._kernels, update), scalars, limit) for update in found]
+        run(self._kernels, jobs, self._threads)
 
 
 def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
@@ -83,101 +95,175 @@ def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
 
 
 class Kernels:
-    """The kernels of the programs of a record. `threads` is None for one thread per processor."""
+    """The kernels of the programs of a record."""
 
-    def __init__(self, dtype: str, threads: Optional[int] = None) -> None:
-        self._dtype = dtype
-        self._threads = threads or os.cpu_count() or 1
+    def __init__(self, record: Record) -> None:
+        self.dtype = record.dtype
+        self.clips = record.clipping is not None
+        self.sums_rows = record.clipping == SUMMED_ROWS
         # Programs are found by their identity. The pairs keep them alive.
-        self._compiled: Dict[int, Tuple[Program, Kernel]] = {}
+        self._compiled: Dict[Tuple[int, bool], Tuple[Program, Kernel]] = {}
 
     def compile(self, group: Group) -> None:
         """Compiles the programs of a group; raises a RecordError if one cannot be compiled."""
         for program, slots in programs_of(group):
-            self._kernel(program, slots)
+            self.kernel(program, slots)
+            if self.clips and not program.by_rows:
+                self.kernel(program, slots, scaled=True)
+        if self.clips:
+            self.sum_of_squares()
 
-    def _kernel(self, program: Program, slots: Mapping[str, Any]) -> Kernel:
-        if id(program) not in self._compiled:
-            try:
-                standalone.library()
-                pruned = program.pruned()
-                inputs = slot_inputs(slots, program.by_rows)
-                unsupported = OF_MATRICES if program.by_rows else (ROW,)
-                for each in inputs:
-                    if each.level in unsupported:
-                        raise UnsupportedError(f"of the slot {each.name!r}, of another layout")
-                check(pruned, inputs)
-                kernel = compiled_kernels.compiled(pruned, inputs)
-            except (UnsupportedError, OSError) as error:
-                raise RecordError(f"the record has no native kernel: {error}") from error
-            self._compiled[id(program)] = program, kernel
-        return self._compiled[id(program)][1]
+    def kernel(self, program: Program, slots: Mapping[str, Any], scaled: bool = False) -> Kernel:
+        """Returns the kernel of a program or, if `scaled`, of `Program.scaled`."""
+        key = id(program), scaled
+        if key not in self._compiled:
+            pruned = program.pruned()
+            pruned = pruned.scaled() if scaled else pruned
+            self._compiled[key] = program, _compiled(pruned, slots)
+        return self._compiled[key][1]
 
-    def update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        """Updates a variable, which must have elements, and its slots in place.
+    def sum_of_squares(self) -> Kernel:
+        """Returns the kernel that adds the squares of gradients."""
+        return _sum_of_squares(self.dtype)
 
-        Kernels get addresses, so everything is checked here. `scalars` are the results of
-        `Record.before`.
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
 
-        Raises:
-          RecordError: an array is not contiguous, does not fit, or cannot be changed in place.
-        """
-        name, group, program, value, gradient, slots = update
-        interpreter.check_array(repr(name), value, self._dtype, value.shape)
+
+def _compiled(program: Program, slots: Mapping[str, Any]) -> Kernel:
+    try:
+        standalone.library()
+        inputs = slot_inputs(slots, program.by_rows)
+        unsupported = OF_MATRICES if program.by_rows else (ROW,)
+        for each in inputs:
+            if each.level in unsupported:
+                raise UnsupportedError(f"of the slot {each.name!r}, of another layout")
+        check(program, inputs)
+        return compiled_kernels.compiled(program, inputs)
+    except (UnsupportedError, OSError) as error:
+        raise RecordError(f"the record has no native kernel: {error}") from error
+
+
+@functools.lru_cache(maxsize=None)
+def _sum_of_squares(dtype: str) -> Kernel:
+    return _compiled(sum_of_squares(dtype), {})
+
+
+class Job:
+    """The update of one variable in a step.
+
+    Args:
+      kernels: the kernels.
+      update: the update of NumPy arrays, which `step` changes. The variable has elements.
+
+    Raises:
+      RecordError: an array is not contiguous, does not fit, or cannot be changed in place.
+    """
+
+    def __init__(self, kernels: Kernels, update: ArrayUpdate) -> None:
+        name, group, _, value, gradient, slots = update
+        # Kernels get addresses, so everything is checked here.
+        interpreter.check_array(repr(name), value, kernels.dtype, value.shape)
         interpreter.check_slots(name, group, value.shape, slots)
         interpreter.check_gradient(name, gradient, value)
         arrays = {f"{name}/{slot}": slots[slot] for slot in group.slots}
         arrays[name] = value
         _check_memory(arrays)
-        kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
-            ids, rows = gradient
-            check_ids(name, ids, value)
-            rows = _unshared(rows, arrays)
-            if group.first is not None:
-                self._run(self._kernel(group.first, {}), update, rows, scalars, ids)
-            if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
-                self._run(kernel, update, rows, scalars, ids, all_rows=not program.by_rows)
-                return
-            ids, rows = Rows(ids, rows).summed()
-            gradient = np.zeros_like(value)
-            gradient[ids] = rows
-        gradient = _unshared(gradient, arrays)
-        self._run(kernel, update, gradient, scalars)
-
-    def update_tensors(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
-        variable, gradient = update.variable, update.gradient
-        value = variable.detach().contiguous()  # the same memory if it is contiguous
-        if isinstance(gradient, tuple):
-            gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
+            check_ids(name, gradient.ids, value)
+            ids, rows = gradient.summed_in_place() if kernels.sums_rows else gradient
+            ids = np.require(ids, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
+            gradient = Rows(ids, _unshared(rows, arrays))
         else:
-            gradient = gradient.detach().resolve_neg().numpy()
-        slots = {name: tensor.numpy() for name, tensor in update.slots.items()}
-        numbers = {name: tensor.numpy() for name, tensor in scalars.items()}
-        in_numpy = update._replace(variable=value.numpy(), gradient=gradient, slots=slots)
-        self.update(in_numpy, numbers)
-        if value.data_ptr() != variable.data_ptr():
-            variable.copy_(value)
+            gradient = _unshared(gradient, arrays)
+        self._kernels = kernels
+        self.update = update._replace(gradient=gradient)
 
-    def __getstate__(self) -> Dict[str, Any]:
-        return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
+    def rows(self, factor: Any) -> List[Tuple[Kernel, List[int]]]:
+        """Returns the kernels, and the rows of the table for `standalone.run`; see `updates`."""
+        self._held = self.updates(factor)
+        return [(each.kernel, each.row) for each in self._held]
 
-    def _run(
-        self,
-        kernel: Kernel,
-        update: ArrayUpdate,
-        gradient: np.ndarray,
-        scalars: Mapping[str, Any],
-        ids: Optional[np.ndarray] = None,
-        all_rows: bool = False,
-    ) -> None:
-        numbers = {
-            each.name: np.asarray(scalars[each.name], each.dtype).reshape(())
-            for each in kernel.inputs.scalars
-        }
-        arrays = update.variable, gradient, update.slots
-        standalone.update(kernel, *arrays, numbers, ids, all_rows=all_rows, threads=self._threads)
+    @property
+    def gradient(self) -> Tuple[int, int]:
+        """The address of the gradient, and its number of elements."""
+        gradient = self.update.gradient
+        values = gradient.values if isinstance(gradient, Rows) else gradient
+        return values.ctypes.data, values.size
+
+    def updates(self, factor: Any = None) -> List[standalone.Update]:
+        """Returns the calls of kernels, with the gradient multiplied by a factor if there is one.
+
+        The factor of a gradient that is not sparse is the scalar `FACTOR` of the kernel.
+        """
+        _, group, program, value, gradient, slots = self.update
+        if not isinstance(gradient, Rows):
+            kernel = self._kernels.kernel(program, group.slots, factor is not None)
+            return [standalone.Update(kernel, value, gradient, slots)]
+        kernel = self._kernels.kernel(program, group.slots)
+        if factor is not None:
+            # Before rows of equal ids are added.
+            product = Computation(NumpyLibrary(), self._kernels.dtype)("Mul", gradient[1], factor)
+            gradient = gradient._replace(values=product)
+        updates = []
+        if group.first is not None:
+            first = self._kernels.kernel(group.first, {})
+            updates.append(standalone.Update(first, value, gradient.values, {}, gradient.ids))
+        if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
+            ids, rows = gradient
+            last = standalone.Update(kernel, value, rows, slots, ids, not program.by_rows)
+        else:
+            dense = np.zeros_like(value)
+            ids, dense_rows = gradient.summed()
+            dense[ids] = dense_rows
+            last = standalone.Update(kernel, value, dense, slots)
+        return [*updates, last]
+
+
+def run(
+    kernels: Kernels,
+    jobs: Sequence[Tuple[Job, Mapping[str, Any], Any]],
+    threads: int,
+    team: Optional[int] = None,
+) -> None:
+    """Runs jobs in one call. If the record clips gradients, computes their global norm before.
+
+    Args:
+      kernels: the kernels.
+      jobs: a `Job` or an object like it, the results of `Record.before`, and the limit of the norm
+        or None, for each variable. The squares of gradients are added in this order.
+      threads: see `standalone.run`.
+      team: see `standalone.run`.
+    """
+    if not jobs:
+        return
+    factors: Sequence[Any] = [None] * len(jobs)
+    if kernels.clips:
+        kernel = kernels.sum_of_squares()
+        gradients = [job.gradient for job, _, _ in jobs]
+        total = standalone.sum_of_gradients(kernel, gradients, threads, team)
+        do = Computation(NumpyLibrary(), kernels.dtype)
+        factors = clipping.factors_for(do, np.float64(total), [limit for _, _, limit in jobs])
+    held: Dict[Any, standalone.Scalars] = {}
+    alone, successive = [], []  # rows of jobs that have one row, and of those that have two
+    for (job, scalars, _), factor in zip(jobs, factors):
+        rows = job.rows(factor)
+        for kernel, row in rows:
+            key = kernel.key, id(scalars), id(factor)
+            if key not in held:
+                given = {**scalars, FACTOR: factor}
+                held[key] = standalone.Scalars(
+                    kernel,
+                    {x.name: np.asarray(given[x.name], x.dtype) for x in kernel.inputs.scalars},
+                )
+            row[standalone.SCALARS] = held[key].address
+            (alone if len(rows) == 1 else successive).append(row)
+    # Small variables of the same kernel are shared out among threads.
+    alone.sort(key=_KERNEL_AND_SCALARS)
+    standalone.run(np.array(alone + successive, np.int64), threads, team)
+
+
+_KERNEL_AND_SCALARS = operator.itemgetter(standalone.KERNEL, standalone.SCALARS)
 
 
 def _unshared(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

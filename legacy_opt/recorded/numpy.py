@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
@@ -238,12 +238,8 @@ class NumpyOptimizer:
                 updates.append(update)
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
-            if self.record.clipping is not None:
-                clip = clipping.clipped_by_global_norm
-                limits = [given[CLIP_NORM]] * len(updates)
-                updates = clip(self._library, self.record, updates, limits)
-            for update in updates:
-                self._update(update, scalars)
+            limit = None if self.record.clipping is None else given[CLIP_NORM]
+            self._run(updates, scalars, limit)
             after = interpreter.run_function(self._library, self.record.after, given)
         self.state.shared.update(after)
         self.state.global_step += 1
@@ -264,10 +260,16 @@ class NumpyOptimizer:
         with np.errstate(all="ignore"):
             return interpreter.run_function(library, record.before, given), given
 
-    def _update(self, update: ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        if isinstance(update.gradient, Rows):
-            update = update._replace(gradient=update.gradient.summed(self._library.flushes))
-        updates.updated(self._library, update, scalars)
+    def _run(self, found: List[ArrayUpdate], scalars: Mapping[str, Any], limit: Any) -> None:
+        """Updates variables; `limit` is the limit of the global norm, or None."""
+        if limit is not None:
+            limits = [limit] * len(found)
+            found = clipping.clipped_by_global_norm(self._library, self.record, found, limits)
+        for update in found:
+            if isinstance(update.gradient, Rows):
+                rows = update.gradient.summed(self._library.flushes)
+                update = update._replace(gradient=rows)
+            updates.updated(self._library, update, scalars)
 
 
 def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:

@@ -34,6 +34,11 @@ class Kernel(NamedTuple):
         return _KernelTable.in_dll(self.library, "legacy_opt_table")
 
     @property
+    def address(self) -> int:
+        """The address of the kernel's table."""
+        return ctypes.addressof(self.table)
+
+    @property
     def has_matrices(self) -> bool:
         """Whether there are values or slots of matrices, or of their rows or columns."""
         return self.program.has_matrices or self.inputs.have_matrices

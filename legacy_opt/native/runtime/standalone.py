@@ -7,7 +7,7 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from legacy_opt.native.runtime.compiled_kernels import Kernel
 _SOURCES = ("standalone.cc", "update.h", "kernel.h")
 _FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
 _INT, _SIZE, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
-# The first parameters of the C functions: kernel, value, slots, gradient, size.
-_ARRAYS = [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE]
+
+# An update is a row of a table of int64, the struct Update in sources/standalone.cc.
+KERNEL, SCALARS, VALUE, GRADIENT, SIZE = range(5)
+_WIDTH = 10 + 8  # with LEGACY_OPT_MOST_SLOTS of sources/kernel.h
 
 
 def name(machine: Optional[str] = None) -> str:
@@ -32,11 +34,10 @@ def name(machine: Optional[str] = None) -> str:
 def library() -> ctypes.CDLL:
     """Returns the library; see `build`."""
     found = cache.opened(build())
-    update_array, update_rows = found.legacy_opt_update_array, found.legacy_opt_update_rows
-    update_array.argtypes = [*_ARRAYS, _SIZE, _SIZE, _POINTER, _INT]
-    update_rows.argtypes = [*_ARRAYS, _POINTER, _SIZE, _SIZE, _INT, _POINTER, _INT]
-    update_array.restype = None
-    update_rows.restype = None
+    found.legacy_opt_update.argtypes = [_POINTER, _SIZE, _INT, _POINTER]
+    found.legacy_opt_update.restype = None
+    found.legacy_opt_sum.argtypes = [_POINTER, _SIZE, _POINTER, _INT, _POINTER]
+    found.legacy_opt_sum.restype = None
     return found
 
 
@@ -62,48 +63,94 @@ def compile_file(command: List[str], path: Path) -> None:
     cache.compile_library([*command, *_FLAGS], source, ".cc", path)
 
 
+class Update(NamedTuple):
+    """An update of arrays by a kernel, which changes the arrays in place. Nothing is checked.
+
+    Attributes:
+      kernel: the kernel.
+      value: the variable's value, contiguous. The last two axes are rows and columns of matrices.
+      gradient: the gradient of the whole variable, or of the rows in the order of `ids`.
+      slots: the values of all slots by name, contiguous. A scalar slot needs only one element.
+      ids: the numbers of the rows to update; None for the whole variable.
+      all_rows: whether the other rows get a gradient of zero.
+    """
+
+    kernel: Kernel
+    value: np.ndarray
+    gradient: np.ndarray
+    slots: Mapping[str, np.ndarray]
+    ids: Optional[np.ndarray] = None
+    all_rows: bool = False
+
+    @property
+    def row(self) -> List[int]:
+        """The update as a row of a table, without the address of the scalars."""
+        kernel, value, gradient, slots, ids, all_rows = self
+        rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
+        count = 0
+        if ids is not None:
+            rows, count = len(value), len(ids)
+        found = [kernel.address, 0, value.ctypes.data, gradient.ctypes.data, value.size]
+        found += [rows, columns, 0 if ids is None else ids.ctypes.data, count, int(all_rows)]
+        found += [slots[each.name].ctypes.data for each in kernel.inputs.all_slots]
+        return found + [0] * (_WIDTH - len(found))
+
+
+class Scalars:
+    """The scalars of a kernel, in the memory that rows of a table name by `address`.
+
+    Args:
+      kernel: the kernel.
+      values: a dict from names to scalars, arrays of the kernel's dtypes.
+    """
+
+    def __init__(self, kernel: Kernel, values: Mapping[str, Any]) -> None:
+        self._values = [np.array(values[each.name]) for each in kernel.inputs.scalars]
+        self._addresses = np.array([each.ctypes.data for each in self._values] + [0], np.int64)
+        self.address = self._addresses.ctypes.data
+
+
+def run(table: np.ndarray, threads: int = 1, team: Optional[int] = None) -> None:
+    """Runs updates: the rows of an array of int64, in their order.
+
+    Args:
+      table: the updates. What they name must be in memory.
+      threads: the number of threads, which does not change the results.
+      team: the address of GOMP_parallel in the OpenMP whose threads are used; None for new threads.
+    """
+    library().legacy_opt_update(table.ctypes.data, len(table), threads, team)
+
+
+def sum_of_gradients(
+    kernel: Kernel, gradients: Sequence[Tuple[int, int]], threads: int, team: Optional[int] = None
+) -> float:
+    """Returns the sum over all gradients that a kernel with one sum and no scalars computes.
+
+    `gradients` are pairs of the address and the number of elements. See `run` for other arguments.
+    """
+    table, total = np.zeros((len(gradients), _WIDTH), np.int64), np.zeros(1)
+    table[:, KERNEL] = kernel.address
+    table[:, [GRADIENT, SIZE]] = np.reshape(gradients, (-1, 2))
+    table[:, VALUE] = table[:, GRADIENT]  # not used
+    library().legacy_opt_sum(table.ctypes.data, len(table), total.ctypes.data, threads, team)
+    return float(total[0])
+
+
 def update(
     kernel: Kernel,
     value: np.ndarray,
     gradient: np.ndarray,
     slots: Mapping[str, np.ndarray],
-    scalars: Mapping[str, np.ndarray],
+    scalars: Mapping[str, Any],
     rows: Any = None,
-    all_rows: bool = False,
-    threads: int = 1,
 ) -> None:
-    """Updates arrays in place by a kernel. The arrays are not checked.
-
-    Args:
-      kernel: the kernel.
-      value: the variable's value, contiguous. The last two axes are rows and columns of matrices.
-      gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
-      slots: the values of all slots by name, contiguous. A scalar slot needs only one element.
-      scalars: the values of the program's scalars by name, in the scalars' dtypes.
-      rows: the numbers of the rows to update, without duplicates; None for the whole variable.
-      all_rows: whether the slots of the other rows fade (see `FADE`).
-      threads: the number of threads.
+    """Runs one `Update` in this thread.
 
     Raises:
       NoCompilerError: see `build`.
     """
-    inputs = kernel.inputs
-    table = ctypes.addressof(kernel.table)
-    in_slots = _addresses([slots[each.name] for each in inputs.all_slots])
-    in_scalars = _addresses([np.asarray(scalars[each.name]) for each in inputs.scalars])
-    arrays = table, value.ctypes.data, in_slots, gradient.ctypes.data, value.size
-    if rows is None:
-        matrix_shape = value.shape[-2:] if value.ndim > 1 else (1, value.size)
-        library().legacy_opt_update_array(*arrays, *matrix_shape, in_scalars, threads)
-    else:
-        ids = np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
-        row_arguments = ids.ctypes.data, ids.size, len(value), all_rows
-        library().legacy_opt_update_rows(*arrays, *row_arguments, in_scalars, threads)
-
-
-def _addresses(arrays: Sequence[np.ndarray]) -> Any:
-    """Returns the addresses of arrays, followed by NULL, as an object that keeps the arrays."""
-    array_type = _POINTER * (len(arrays) + 1)
-    found = array_type(*[each.ctypes.data for each in arrays], None)
-    found.arrays = arrays
-    return found
+    ids = None if rows is None else np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
+    table = np.array([Update(kernel, value, gradient, slots, ids).row])
+    held = Scalars(kernel, scalars)
+    table[:, SCALARS] = held.address
+    run(table)

@@ -26,14 +26,8 @@ def clipped_by_global_norm(
     values = [each.values if isinstance(each, tuple) else each for each in gradients]
     do = Computation(library, dtype)
     arrays = [library.rounded(library.array(each), dtype) for each in values]
-    norm = _global_norm(do, arrays)
-    factors: Dict[int, Any] = {}  # by the id of a limit: updates of a group share the limit
-    for limit in limits:
-        if id(limit) not in factors:
-            factors[id(limit)] = _factor(do, norm, limit)
-    products = [
-        library.plain(do("Mul", array, factors[id(limit)])) for array, limit in zip(arrays, limits)
-    ]
+    factors = factors_for(do, _sum_of_squares(do, arrays), limits)
+    products = [library.plain(do("Mul", array, factor)) for array, factor in zip(arrays, factors)]
     clipped = [
         each._replace(values=product) if isinstance(each, tuple) else product
         for each, product in zip(gradients, products)
@@ -41,18 +35,24 @@ def clipped_by_global_norm(
     return [update._replace(gradient=each) for update, each in zip(updates, clipped)]
 
 
-def _global_norm(do: Computation, gradients: Sequence[Any]) -> Any:
-    """Returns the norm of all elements of all arrays."""
+def _sum_of_squares(do: Computation, gradients: Sequence[Any]) -> Any:
+    """Returns the sum of the squares of all elements of all arrays, a float64."""
     library = do.library
     total = library.constant(0, "float64")
     for each in gradients:
         if 0 in each.shape:  # a sparse gradient may have no rows
             continue
         total = total + library.sum(library.cast(do("Square", each), "float64"), SCALAR, False)
-    return library.cast(library.sqrt(total), do.dtype)
+    return total
 
 
-def _factor(do: Computation, norm: Any, limit: Any) -> Any:
-    """Returns the number by which gradients are multiplied; NaN if the norm is not finite."""
-    factor = do("Mul", limit, do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit)))
-    return do("Add", factor, do("Sub", norm, norm))  # adds 0, or NaN
+def factors_for(do: Computation, sum_of_squares: Any, limits: Sequence[Any]) -> List[Any]:
+    """Returns the factor for each limit of the norm; NaN if the norm is not finite."""
+    norm = do.library.cast(do.library.sqrt(sum_of_squares), do.dtype)
+    factors: Dict[int, Any] = {}  # by the id of a limit: updates of a group share the limit
+    for limit in limits:
+        if id(limit) not in factors:
+            ratio = do("Minimum", do("RealDiv", 1, norm), do("RealDiv", 1, limit))
+            # Adds 0, or NaN.
+            factors[id(limit)] = do("Add", do("Mul", limit, ratio), do("Sub", norm, norm))
+    return [factors[id(limit)] for limit in limits]

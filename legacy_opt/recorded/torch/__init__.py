@@ -10,6 +10,7 @@ after `torch.set_flush_denormal(True)`.
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -17,8 +18,8 @@ import torch
 from legacy_opt.recorded.arrays import clipping, interpreter, updates
 from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
-from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
+from legacy_opt.recorded.torch.kernels import TensorKernels
 from legacy_opt.recorded.torch.library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
@@ -68,7 +69,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         check_level(level, (*LEVELS, "native"))
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
-        self._kernels = Kernels(record.dtype) if level == "native" else None
+        self._kernels = TensorKernels(record) if level == "native" else None
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -114,7 +115,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             if self._kernels is not None:
                 if parameter.device.type != "cpu":
                     raise RecordError(f"native kernels cannot train on {parameter.device}")
-                self._kernels.compile(recorded_group)
+                self._kernels.kernels.compile(recorded_group)
         names = [name for each in self.param_groups for name, _ in named(each)]
         for name, count in collections.Counter(names).items():
             if count > 1 and name is not None:
@@ -157,7 +158,24 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updates = [
+        given = [self._given(group) for group in self.param_groups]
+        scalars = [
+            interpreter.run_function(self._library, self.record.before, each) for each in given
+        ]
+        if self._kernels is not None:
+            self._run_kernels(given, scalars)
+        else:
+            self._run(given, scalars)
+        for group, group_given in zip(self.param_groups, given):
+            after = interpreter.run_function(self._library, self.record.after, group_given)
+            for name, value in after.items():
+                group[name].copy_(value)
+            group["global_step"].add_(1)
+        return loss
+
+    def _run(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
+        """Updates all parameters by operations of PyTorch."""
+        found = [
             [
                 self._update_of(name, parameter, group["axes"])
                 for name, parameter in named(group)
@@ -165,18 +183,29 @@ class RecordedOptimizer(torch.optim.Optimizer):
             ]
             for group in self.param_groups
         ]
-        given = [self._given(group) for group in self.param_groups]
         if self.record.clipping is not None:
-            updates = self._clipped(updates, given)
-        for group, group_given, group_updates in zip(self.param_groups, given, updates):
-            scalars = interpreter.run_function(self._library, self.record.before, group_given)
+            found = self._clipped(found, given)
+        for of_group, group_updates in zip(scalars, found):
             for update in group_updates:
-                self._apply(update, scalars)
-            after = interpreter.run_function(self._library, self.record.after, group_given)
-            for name, value in after.items():
-                group[name].copy_(value)
-            group["global_step"].add_(1)
-        return loss
+                if update.variable.numel():
+                    if isinstance(update.gradient, _TorchRows):
+                        update = update._replace(gradient=update.gradient.summed())
+                    updates.updated(self._library, update, of_group)
+
+    @torch.compiler.disable
+    def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
+        """Updates all parameters by kernels."""
+        kernels, jobs = self._kernels, []
+        for group, of_group, group_given in zip(self.param_groups, scalars, given):
+            numbers = {name: each.numpy() for name, each in of_group.items()}
+            limit = group_given[CLIP_NORM].numpy() if self.record.clipping is not None else None
+            for name, parameter in named(group):
+                if parameter.grad is not None:
+                    update = functools.partial(self._update_of, name, parameter, group["axes"])
+                    job = kernels.job(parameter, self.state[parameter], update)
+                    if job is not None:
+                        jobs.append((job, numbers, limit))
+        kernels.run(jobs)
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         """Returns the scalars of a step that `before` and `after` read."""
@@ -272,18 +301,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
         limits = [scalars[CLIP_NORM] for scalars, group in zip(given, updates) for _ in group]
         clipped = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
         return [[next(clipped) for _ in group] for group in updates]
-
-    def _apply(self, update: interpreter.ArrayUpdate, scalars: Mapping[str, Any]) -> None:
-        if not update.variable.numel():
-            return
-        if self._kernels is not None:
-            self._kernels.update_tensors(update, scalars)
-            # Tells autograd that the tensors have changed.
-            torch.autograd.graph.increment_version((update.variable, *update.slots.values()))
-            return
-        if isinstance(update.gradient, _TorchRows):
-            update = update._replace(gradient=update.gradient.summed())
-        updates.updated(self._library, update, scalars)
 
 
 class _TorchRows(NamedTuple):
