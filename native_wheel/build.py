@@ -140,7 +140,10 @@ def of_records(make, dtype):
         record = recorded.record(make(), {"w": [2, 2]}, dtype)
     for group in record.groups:
         for program, slots in programs_of(group):
-            yield emit(program, slot_inputs(slots, program.by_rows))
+            inputs = slot_inputs(slots, program.by_rows)
+            yield emit(program, inputs)
+            if not program.by_rows:  # with clipping by the global norm
+                yield emit(program.scaled(), inputs)
 
 
 def compile_kernels(found, folder, command, machine):

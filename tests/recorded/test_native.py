@@ -11,8 +11,10 @@ import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, standalone
+from legacy_opt.native.updates import norms
+from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.programs.optimizers import formulas_of
-from legacy_opt.programs.program import Function, Node, Program
+from legacy_opt.programs.program import Function, Node, Program, sum_of_squares
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.records import Group, Record, Scalar, Slot, level_in_program, slot_inputs
@@ -37,9 +39,19 @@ def test_a_record_has_the_kernel_of_its_rule(name):
             if not isinstance(program, str):
                 formula = formulas.formula_of(variable, bool(is_sparse))
                 expected = emit(formula.program(), formula.slots)
-                assert emit(program, slot_inputs(group.slots, program.by_rows)) == expected
+                inputs = slot_inputs(group.slots, program.by_rows)
+                assert emit(program, inputs) == expected
+                if not is_sparse:
+                    scaled = ScaledFormulas(formulas, [Factor("Mul", tf.ones([]))])
+                    expected = emit(scaled.formula_of(variable, False).program(), formula.slots)
+                    assert emit(program.scaled(), inputs) == expected
                 compared += 1
     assert compared
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_sum_of_squares_is_that_of_the_global_norm(dtype):
+    assert sum_of_squares(dtype) == norms.formula(tf.as_dtype(dtype)).program()
 
 
 def input_(kind, name, level):
