@@ -147,6 +147,28 @@ def run_program(
     return result(program.value), new_slots, factors
 
 
+def with_scalars(
+    library: Library, program: Program, scalars: Mapping[str, Any]
+) -> Tuple[Program, Dict[str, Any]]:
+    """Computes what a program without sums and without slots of scalars does for all elements.
+
+    Returns:
+      A program for the rest, and the `scalars` that it reads.
+    """
+    nodes, before, places = list(program.nodes), [], {}
+    for i, node in enumerate(program.nodes):
+        if node.level == programs.SCALAR:
+            places[i] = len(before)
+            before.append(node._replace(inputs=tuple(places[each] for each in node.inputs)))
+            nodes[i] = node._replace(
+                operation="Input", inputs=(), detail=(programs.NUMBER, f"{i}")
+            )
+    inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
+    values = values_of(library, before, inputs, range(len(before)))
+    rest = program._replace(nodes=tuple(nodes)).pruned()
+    return rest, {f"{i}": values[place] for i, place in places.items()}
+
+
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)

@@ -15,11 +15,13 @@ from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional,
 
 import torch
 
-from legacy_opt.recorded.arrays import clipping, interpreter, updates
+from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
 from legacy_opt.recorded.arrays.library import LEVELS, check_level
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
+from legacy_opt.recorded.torch import batches
 from legacy_opt.recorded.torch.kernels import TensorKernels
+from legacy_opt.recorded.torch.known import KnownTensors
 from legacy_opt.recorded.torch.library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
@@ -70,6 +72,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
         self._kernels = TensorKernels(record) if level == "native" else None
+        self._known: KnownTensors[interpreter.ArrayUpdate] = KnownTensors()
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -78,8 +81,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only the attributes of its base class.
-        more = {"record": self.record, "_library": self._library, "_kernels": self._kernels}
-        return {**super().__getstate__(), **more}
+        names = ("record", "_library", "_kernels", "_known")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
@@ -149,7 +152,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
-        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
+        return self.record.group_of(_shown(name), _shape(parameter, axes), dtype)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -177,7 +180,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Updates all parameters by operations of PyTorch."""
         found = [
             [
-                self._update_of(name, parameter, group["axes"])
+                self._known_update_of(name, parameter, group["axes"])
                 for name, parameter in named(group)
                 if parameter.grad is not None
             ]
@@ -186,11 +189,17 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if self.record.clipping is not None:
             found = self._clipped(found, given)
         for of_group, group_updates in zip(scalars, found):
-            for update in group_updates:
-                if update.variable.numel():
-                    if isinstance(update.gradient, _TorchRows):
-                        update = update._replace(gradient=update.gradient.summed())
-                    updates.updated(self._library, update, of_group)
+            batches.run(
+                self._library,
+                [
+                    update._replace(gradient=update.gradient.summed())
+                    if isinstance(update.gradient, _TorchRows)
+                    else update
+                    for update in group_updates
+                    if update.variable.numel()
+                ],
+                of_group,
+            )
 
     @torch.compiler.disable
     def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
@@ -238,7 +247,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             ]
             shape = _shape(parameter, param_group["axes"])
             record = interpreter.started(self.record, self._values(param_group))
-            group = record.group_of(name or known_name or "a parameter", shape)
+            group = record.group_of(_shown(name or known_name), shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, shape),
@@ -277,11 +286,25 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 copied = tensor.detach().clone(memory_format=torch.contiguous_format)
                 self.state[parameter][slot_name] = copied.to(parameter.device)
 
+    def _known_update_of(
+        self, name: Optional[str], parameter: Any, axes: Any
+    ) -> interpreter.ArrayUpdate:
+        """Returns `_update_of`, without checks if the tensors are those of the last step."""
+        if axes or torch.compiler.is_compiling():
+            return self._update_of(name, parameter, axes)
+        known = self._known.get(parameter, self.state[parameter])
+        if known is not None and known.name == _shown(name):
+            return known._replace(gradient=parameter.grad)
+        update = self._update_of(name, parameter, axes)
+        if not parameter.grad.is_sparse:
+            self._known.put(parameter, update.slots, update)
+        return update
+
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> interpreter.ArrayUpdate:
         """Returns the update of a parameter that has a gradient. Changes nothing."""
         group = self._group_of(name, parameter, axes)
         gradient = parameter.grad
-        shown_name = name or "a parameter"
+        shown_name = _shown(name)
         check_array(f"{shown_name!r}: the gradient", gradient, parameter.dtype, parameter.shape)
         if gradient.is_sparse:
             if axes:
@@ -351,6 +374,10 @@ def named(group: Mapping[str, Any]) -> Iterable[Tuple[Optional[str], Any]]:
     parameters: Sequence[Any] = group["params"]
     names = group.get("param_names") or [None] * len(parameters)
     return zip(names, parameters)
+
+
+def _shown(name: Optional[str]) -> str:
+    return name or "a parameter"
 
 
 def in_tensorflow(parameter: Any, axes: Any) -> Any:
