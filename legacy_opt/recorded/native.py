@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import operator
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from legacy_opt.programs.program import (
 )
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
+from legacy_opt.recorded.arrays.library import EXACT, NATIVE
 from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows, check_ids
 from legacy_opt.recorded.records import SUMMED_ROWS, Group, Record, RecordError, Slot, slot_inputs
 
@@ -128,6 +130,33 @@ class Kernels:
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
+
+
+def level_for(kernels: Kernels, groups: Iterable[Group], elsewhere: str = "") -> str:
+    """Returns the level that "auto" means, and says it in a line of the log `legacy_opt`.
+
+    Args:
+      kernels: the kernels, which are compiled.
+      groups: the groups of the variables.
+      elsewhere: the device of a variable that is not in the memory of the processor, if there is
+        one.
+    """
+    if elsewhere:
+        _log(logging.INFO, f'the level is "exact": native kernels cannot train on {elsewhere}')
+        return EXACT
+    try:
+        for group in groups:
+            kernels.compile(group)
+    except RecordError as error:
+        _log(logging.WARNING, f'the level is "exact", which is slower than "native": {error}')
+        return EXACT
+    _log(logging.INFO, 'the level is "native"')
+    return NATIVE
+
+
+@functools.lru_cache(maxsize=None)  # says the same only once
+def _log(level: int, text: str) -> None:
+    logging.getLogger("legacy_opt").log(level, "recorded rules: %s", text)
 
 
 def _compiled(program: Program, slots: Mapping[str, Any]) -> Kernel:

@@ -160,9 +160,7 @@ def with_scalars(
         if node.level == programs.SCALAR:
             places[i] = len(before)
             before.append(node._replace(inputs=tuple(places[each] for each in node.inputs)))
-            nodes[i] = node._replace(
-                operation="Input", inputs=(), detail=(programs.NUMBER, f"{i}")
-            )
+            nodes[i] = node._replace(operation="Input", inputs=(), detail=(programs.NUMBER, f"{i}"))
     inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
     values = values_of(library, before, inputs, range(len(before)))
     rest = program._replace(nodes=tuple(nodes)).pruned()

@@ -8,7 +8,9 @@ from legacy_opt.programs.operations import Operation
 from legacy_opt.recorded.arrays.sums import axis_of, ordered_sum
 
 EXACT, FAST = "exact", "fast"
+NATIVE, AUTO = "native", "auto"  # "auto" is native where there are kernels, else exact
 LEVELS = (EXACT, FAST)
+ALL_LEVELS = (AUTO, *LEVELS, NATIVE)
 
 
 def check_level(level: str, known: Sequence[str] = LEVELS) -> None:
@@ -29,6 +31,11 @@ class Library:
 
     def __init__(self, level: str = EXACT) -> None:
         self._is_exact = level == EXACT
+
+    @property
+    def level(self) -> str:
+        """The level of exactness."""
+        return EXACT if self._is_exact else FAST
 
     def array(self, x: Any) -> Any:
         """Converts an array of the user to an array for the methods below."""

@@ -17,7 +17,7 @@ import numpy as np
 from legacy_opt.programs.operations import INTEGERS, WIDE
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, stored_shape
-from legacy_opt.recorded.arrays.library import check_level
+from legacy_opt.recorded.arrays.library import AUTO, EXACT, LEVELS, check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
@@ -64,9 +64,12 @@ class JaxOptimizer:
 
     Args:
       record: the `Record`.
-      level: "exact" or "fast".
+      level: "exact", "fast", or "auto": "exact".
       **hyperparameters: other values of hyperparameters: numbers, or functions of the number of
         completed steps, such as schedules of optax.
+
+    Attributes:
+      level: the level.
 
     Raises:
       RecordError: a hyperparameter is unknown or has no value, or the record needs numbers of 64
@@ -77,13 +80,13 @@ class JaxOptimizer:
     def __init__(
         self,
         record: Record,
-        level: str = "exact",
+        level: str = AUTO,
         **hyperparameters: Union[float, Callable[[Any], Any]],
     ) -> None:
-        check_level(level)
+        level = chosen_level(level)
         check_x64(record, level)
         self.record = record
-        self._level = level
+        self.level = level
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
         self._numbers = interpreter.given_hyperparameters(record, hyperparameters, functions=True)
 
@@ -173,7 +176,7 @@ class JaxOptimizer:
         ]
         hyperparams = self._hyperparams(state.hyperparams, state.count)
         zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
-        library = JaxLibrary(self._level, zero)
+        library = JaxLibrary(self.level, zero)
         inputs = {**hyperparams, **state.shared}
         given = {name: library.array(each) for name, each in inputs.items()}
         if self.record.global_step is not None:
@@ -235,6 +238,12 @@ class JaxOptimizer:
             for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
                 arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
         return arrays
+
+
+def chosen_level(level: str) -> str:
+    """Returns the level that "auto" means; raises a ValueError if a level is unknown."""
+    check_level(level, (AUTO, *LEVELS))
+    return EXACT if level == AUTO else level
 
 
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:

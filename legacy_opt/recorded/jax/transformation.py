@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from legacy_opt.programs.program import Program
+from legacy_opt.recorded.arrays.library import check_level
 from legacy_opt.recorded.jax import JaxOptimizer, State
 from legacy_opt.recorded.jax.updates import Rows, addend, is_subtraction
 from legacy_opt.recorded.records import Record, RecordError
@@ -53,6 +54,7 @@ def from_record(
       RecordError: see `JaxOptimizer`; or `level` is "exact", and no update gives the same bits.
       ValueError: `level` is unknown.
     """
+    check_level(level)
     optimizer = JaxOptimizer(record, level, **hyperparameters)
     if level == "exact":
         _check_updates(record)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 import keras
 
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters, started, stored_shape
-from legacy_opt.recorded.arrays.library import check_level
+from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.writing import dumps
@@ -47,13 +47,15 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
       learning_rate: a float, a `keras.optimizers.schedules.LearningRateSchedule`, or a function
         without arguments; None for the record's value. Keras rounds a float to
         `keras.config.floatx()`.
-      level: "exact" or "fast", as in `legacy_opt.recorded.jax` and `legacy_opt.recorded.torch`.
+      level: "auto", "exact", "fast" or "native", as in `legacy_opt.recorded.jax` and
+        `legacy_opt.recorded.torch`.
       hyperparameters: a dict from names to other values of other hyperparameters.
       tables: the paths of variables in which rows with a gradient of zero are not updated.
       **kwargs: other arguments of `keras.optimizers.Optimizer`.
 
     Attributes:
       record: the `Record`.
+      level: the level; "auto" until it is chosen.
 
     Raises:
       RecordError: the backend of Keras is neither JAX nor PyTorch, a hyperparameter is unknown or
@@ -65,7 +67,7 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         self,
         record: Union[Record, str],
         learning_rate: Any = None,
-        level: str = "exact",
+        level: str = AUTO,
         hyperparameters: Optional[Mapping[str, float]] = None,
         tables: Sequence[str] = (),
         **kwargs: Any,
@@ -89,6 +91,11 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     def record(self) -> Record:
         """The record."""
         return self._rule.record
+
+    @property
+    def level(self) -> str:
+        """The level; "auto" until the first step chooses it."""
+        return self._rule.chosen_level
 
     @property
     def learning_rate(self) -> Any:
@@ -195,9 +202,15 @@ class _Rule:
     # Slots by the path of their variable and by name, and shared variables by name.
     slots: Dict[str, Dict[str, Any]] = dataclasses.field(default_factory=dict)
     shared: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimizer: Any = dataclasses.field(default=None, init=False)  # of the backend
 
     def __post_init__(self) -> None:
-        check_level(self.level)
+        check_level(self.level, ALL_LEVELS)
+
+    @property
+    def chosen_level(self) -> str:
+        """The level with which variables are updated; "auto" until it is chosen."""
+        return self.level if self.optimizer is None else self.optimizer.level
 
     def given(self, rate: Any) -> Dict[str, Any]:
         """Returns the hyperparameters of a step."""
@@ -218,7 +231,7 @@ class _InJax(_Rule):
         from legacy_opt.recorded.jax import JaxOptimizer
 
         super().__post_init__()
-        self._optimizer = JaxOptimizer(self.record, self.level, **self.given(1))
+        self.optimizer = JaxOptimizer(self.record, self.level, **self.given(1))
 
     def dtype_of(self, dtype: str) -> str:
         from legacy_opt.recorded.jax.library import dtype_of
@@ -245,7 +258,7 @@ class _InJax(_Rule):
             for path, grad in zip(paths, grads)
         )
         state = State(step, self.given(rate), shared, slots)
-        params, state = self._optimizer.step(params, state, gradients)
+        params, state = self.optimizer.step(params, state, gradients)
         for variable in variables:
             variable.assign(params[variable.path])
             for name, slot in self.slots[variable.path].items():
@@ -265,17 +278,25 @@ def _rows_in_jax(gradient: Any) -> Any:
 
 
 class _InTorch(_Rule):
+    def _optimizer_of(self, variables: Sequence[Any]) -> Any:
+        """Returns an optimizer of these variables, the last one if it is possible."""
+        from legacy_opt.recorded.torch import RecordedOptimizer
+
+        parameters = [variable.value for variable in variables]
+        if self.optimizer is not None:
+            known = self.optimizer.param_groups[0]["params"]
+            if [*map(id, known)] == [*map(id, parameters)]:
+                return self.optimizer
+        named = [(variable.path, each) for variable, each in zip(variables, parameters)]
+        self.optimizer = RecordedOptimizer(named, self.record, self.level, **self.given(1))
+        return self.optimizer
+
     def step(self, grads: Sequence[Any], variables: Sequence[Any], rate: Any, step: Any) -> None:
         import torch
 
-        from legacy_opt.recorded import torch as recorded_torch
-
-        # In each step, a new optimizer of PyTorch gets the tensors of Keras, and changes them.
+        # In each step, the optimizer of PyTorch gets the tensors of Keras, and changes them.
+        optimizer = self._optimizer_of(variables)
         parameters = [variable.value for variable in variables]
-        named = [(variable.path, each) for variable, each in zip(variables, parameters)]
-        optimizer = recorded_torch.RecordedOptimizer(
-            named, self.record, self.level, **self.given(1)
-        )
         (group,) = optimizer.param_groups
         group[_RATE if "lr" in self.record.hyperparameters else "lr"] = rate
         group["global_step"] = step.detach().clone()

@@ -4,25 +4,35 @@ There are three levels. "native" runs native kernels (`legacy-opt docs native`) 
 memory of the processor, in place. "exact" computes the same bits with PyTorch: square roots,
 elementary functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the
 results then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch
-after `torch.set_flush_denormal(True)`.
+after `torch.set_flush_denormal(True)`. By default, the level is "native" if all parameters are in
+the memory of the processor and there are kernels, else "exact".
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
-from legacy_opt.recorded.arrays.library import LEVELS, check_level
+from legacy_opt.recorded.arrays.library import (
+    ALL_LEVELS,
+    AUTO,
+    EXACT,
+    FAST,
+    NATIVE,
+    check_level,
+)
+from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
 from legacy_opt.recorded.torch.kernels import TensorKernels
 from legacy_opt.recorded.torch.known import KnownTensors
 from legacy_opt.recorded.torch.library import TorchLibrary
+from legacy_opt.recorded.torch.rows import TorchRows
 
 __all__ = ["RecordedOptimizer"]
 
@@ -57,27 +67,49 @@ class RecordedOptimizer(torch.optim.Optimizer):
       params: parameters, pairs (name, parameter), or dicts of parameter groups, as in PyTorch. If
         the record is for variables of certain names, the names are necessary.
       record: the `legacy_opt.recorded.Record`.
-      level: "exact", "fast" or "native".
+      level: "native", "exact", "fast", or "auto": "native" if it is possible, else "exact". The log
+        `legacy_opt` then says which, as a warning if there are no kernels. The choice is for
+        parameters that are added later, too.
       **hyperparameters: other values of hyperparameters.
 
+    Attributes:
+      record: the record.
+      level: "native", "exact" or "fast".
+
     Raises:
-      RecordError: the record does not fit a parameter, or a hyperparameter has no value.
+      RecordError: the record does not fit a parameter, a hyperparameter has no value, or `level` is
+        "native", and there is no kernel, or a parameter is not in the memory of the processor.
       ValueError: `level` is unknown.
     """
 
     def __init__(
-        self, params: Iterable[Any], record: Record, level: str = "exact", **hyperparameters: Any
+        self, params: Iterable[Any], record: Record, level: str = AUTO, **hyperparameters: Any
     ) -> None:
-        check_level(level, (*LEVELS, "native"))
+        check_level(level, ALL_LEVELS)
         self.record = record
-        self._library = TorchLibrary("fast" if level == "fast" else "exact")
-        self._kernels = TensorKernels(record) if level == "native" else None
+        self._library = TorchLibrary(FAST if level == FAST else EXACT)
+        self._kernels = TensorKernels(record) if level == NATIVE else None
         self._known: KnownTensors[interpreter.ArrayUpdate] = KnownTensors()
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
         defaults = {self._key(name): value for name, value in values.items()}
         super().__init__(params, dict(defaults, axes=None))
+        if level == AUTO:
+            self._choose_level()
+
+    @property
+    def level(self) -> str:
+        """The level."""
+        return self._library.level if self._kernels is None else NATIVE
+
+    def _choose_level(self) -> None:
+        pairs = [(each, *pair) for each in self.param_groups for pair in named(each)]
+        devices = {str(parameter.device) for _, _, parameter in pairs}
+        groups = [self._group_of(name, each, group["axes"]) for group, name, each in pairs]
+        kernels = TensorKernels(self.record)
+        if level_for(kernels.kernels, groups, ", ".join(sorted(devices - {"cpu"}))) == NATIVE:
+            self._kernels = kernels
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only the attributes of its base class.
@@ -193,7 +225,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 self._library,
                 [
                     update._replace(gradient=update.gradient.summed())
-                    if isinstance(update.gradient, _TorchRows)
+                    if isinstance(update.gradient, TorchRows)
                     else update
                     for update in group_updates
                     if update.variable.numel()
@@ -309,7 +341,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
-            gradient = _TorchRows.of(gradient, parameter.shape[0])
+            gradient = TorchRows.of(gradient, parameter.shape[0])
         else:
             gradient = in_tensorflow(gradient, axes)
         variable = in_tensorflow(parameter, axes)
@@ -324,49 +356,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
         limits = [scalars[CLIP_NORM] for scalars, group in zip(given, updates) for _ in group]
         clipped = iter(clipping.clipped_by_global_norm(self._library, self.record, flat, limits))
         return [[next(clipped) for _ in group] for group in updates]
-
-
-class _TorchRows(NamedTuple):
-    """A sparse gradient: the ids of rows, which may be repeated, and their values."""
-
-    ids: Any
-    values: Any
-
-    @classmethod
-    @torch.compiler.disable
-    def of(cls, gradient: Any, rows: int) -> _TorchRows:
-        """Returns the ids and values of a sparse tensor; PyTorch does not check its ids."""
-        ids, values = gradient._indices(), gradient._values()
-        if ids.shape[0] != 1:
-            raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
-            raise RecordError(f"an id of a sparse gradient is not in [0, {rows})")
-        return cls(ids[0], values)
-
-    def _distinct(self) -> Tuple[Any, Any, Any]:
-        """Returns the distinct ids, their first positions, and the place of each id among them."""
-        rows, inverse = torch.unique(self.ids, return_inverse=True)
-        positions = torch.arange(len(self.ids) - 1, -1, -1, device=self.ids.device)
-        # Written backwards, so that the first position of an id stays.
-        first = torch.empty_like(rows).scatter_(0, inverse.flip(0), positions)
-        return rows, first, inverse
-
-    # A compiled index_add_ would add the rows of an id in any order.
-    @torch.compiler.disable
-    def summed(self) -> _TorchRows:
-        """Returns the distinct ids, and the sum of the rows of each id."""
-        rows, first, inverse = self._distinct()
-        is_repeated = torch.ones_like(self.ids, dtype=torch.bool)
-        is_repeated[first] = False
-        positions, repeated = inverse[is_repeated], self.values[is_repeated]
-        return _TorchRows(rows, self.values[first].index_add_(0, positions, repeated))
-
-    @torch.compiler.disable
-    def summed_in_place(self) -> _TorchRows:
-        """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
-        rows, first, inverse = self._distinct()
-        sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
-        return _TorchRows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
 
 
 def named(group: Mapping[str, Any]) -> Iterable[Tuple[Optional[str], Any]]:

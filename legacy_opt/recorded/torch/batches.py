@@ -23,8 +23,8 @@ _Column = Sequence[Any]  # the tensors of one kind, such as a slot, of several p
 def run(library: TorchLibrary, found: Iterable[ArrayUpdate], scalars: Mapping[str, Any]) -> None:
     """Runs updates of a parameter group, whose sparse gradients have distinct ids.
 
-    Where each element is computed alone, large tensors are cut, and small ones are joined. `scalars`
-    are the results of `Record.before`.
+    Where each element is computed alone, large tensors are cut, and small ones are joined.
+    `scalars` are the results of `Record.before`.
     """
     if torch.compiler.is_compiling():  # it would unroll the loops over parts
         for update in found:

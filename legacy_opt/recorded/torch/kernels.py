@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -16,6 +16,7 @@ from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.torch.known import KnownTensors
 
 _PROCESS = os.getpid()
 
@@ -25,10 +26,7 @@ class TensorKernels:
 
     def __init__(self, record: Record) -> None:
         self.kernels = Kernels(record)
-        self._known: Dict[int, _Known] = {}  # by the id of the parameter
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return dict(vars(self), _known={})  # a copy has other tensors
+        self._known: KnownTensors[_Known] = KnownTensors()
 
     def job(
         self, parameter: Any, slots: Mapping[str, Any], update: Callable[[], ArrayUpdate]
@@ -41,16 +39,16 @@ class TensorKernels:
           update: a function that checks and returns the update, and creates missing slots. It is
             not called if the tensors are those of the last step; the gradient may be another one.
         """
-        known = self._known.get(id(parameter))
-        if known is not None and known.fits(parameter, slots):
+        known = self._known.get(parameter, slots)
+        if known is not None and known.fits(parameter.grad):
             return _KnownJob(known, parameter.grad.data_ptr())
-        self._known.pop(id(parameter), None)
         checked = update()
         if not checked.variable.numel():
             return None
         job = _TensorJob(self.kernels, checked)
         if job.is_plain:
-            self._known[id(parameter)] = _Known.of(self.kernels, parameter, job)
+            known = _Known.of(self.kernels, parameter, job)
+            self._known.put(parameter, checked.slots, known)
         return job
 
     def run(self, jobs: Sequence[Tuple[Job, Mapping[str, Any], Any]]) -> None:
@@ -91,12 +89,10 @@ class _TensorJob(native.Job):
 
 
 class _Known(NamedTuple):
-    """A parameter whose tensors are contiguous, and have been checked."""
+    """The update of a parameter whose tensors are contiguous, and have been checked."""
 
     tensors: Tuple[Any, ...]  # the parameter and its slots
-    names: List[str]  # of the slots
-    forms: List[Any]  # of the tensors and the gradient, except for the gradient's address
-    spans: List[Tuple[int, int]]  # the memory of the tensors
+    spans: List[Tuple[int, int]]  # their memory
     size: int  # elements
     bytes: int  # of the gradient
     kernel: Kernel
@@ -109,27 +105,17 @@ class _Known(NamedTuple):
         ((kernel, row),) = job.rows(factor)
         tensors, gradient = (parameter, *job.tensors[1:]), parameter.grad
         spans = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in tensors]
-        forms = [*map(_form, tensors), *_form(gradient)[1:]]
-        names = list(job.update.slots)
-        return cls(tensors, names, forms, spans, gradient.numel(), gradient.nbytes, kernel, row)
+        return cls(tensors, spans, gradient.numel(), gradient.nbytes, kernel, row)
 
-    def fits(self, parameter: Any, slots: Mapping[str, Any]) -> bool:
-        """Returns whether the tensors are the same, and the gradient has the same form."""
-        gradient = parameter.grad
-        if gradient.layout is not torch.strided or gradient.is_neg():
-            return False
-        try:
-            tensors = [parameter, *[slots[name] for name in self.names]]
-        except KeyError:
-            return False
-        if [*map(_form, tensors), *_form(gradient)[1:]] != self.forms:
-            return False
+    def fits(self, gradient: Any) -> bool:
+        """Returns whether the tensors have the same memory, and the gradient has other memory."""
         first = gradient.data_ptr()
-        return all(end <= first or first + self.bytes <= start for start, end in self.spans)
-
-
-def _form(tensor: Any) -> Tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        is_same = all(
+            each.data_ptr() == start for each, (start, _) in zip(self.tensors, self.spans)
+        )
+        return is_same and all(
+            end <= first or first + self.bytes <= start for start, end in self.spans
+        )
 
 
 class _KnownJob:

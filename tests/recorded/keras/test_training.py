@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from legacy_opt import recorded
-from legacy_opt.recorded import keras_state
+from legacy_opt.recorded import keras_state, native
 from legacy_opt.recorded.keras import RecordedOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.recorded import references
@@ -239,3 +239,24 @@ def test_variables_in_a_state():
     assert np.array_equal(keras.ops.convert_to_numpy(mean), [7, 7])
     refused("no variable 'average'", keras_state.load_state, optimizer, state, {"average": mean})
     refused("two parameters have the name 'b'", keras_state.state_of, optimizer, {"b": two[0]})
+
+
+def test_levels(monkeypatch):
+    """In PyTorch, kernels are chosen, and are compiled for the first step only."""
+    found = []
+    for level in "auto", "exact", "fast":
+        model = build(level=level)
+        assert model.optimizer.get_config()["level"] == level
+        fit(model, 1)
+        found.append(model)
+    in_torch = keras.backend.backend() == "torch"
+    assert [each.optimizer.level for each in found] == [
+        "native" if in_torch else "exact",
+        "exact",
+        "fast",
+    ]
+    assert same(*found[:2])
+    if in_torch:
+        monkeypatch.setattr(native, "_compiled", None)  # it would raise an error
+        fit(found[0], 1)
+        refused("one of auto, exact, fast, native", RecordedOptimizer, LAZY_ADAM, level="exakt")

@@ -104,7 +104,7 @@ def test_arguments(pair):
     one, other = pair
     make = RecordedOptimizer
     refused("no hyperparameter 'rate'", make, [one], LAZY_ADAM, rate=0.1)
-    refused("one of exact, fast, native, got 'exakt'", make, [one], LAZY_ADAM, level="exakt")
+    refused("one of auto, exact, fast, native, got 'exakt'", make, [one], LAZY_ADAM, level="exakt")
     group = {"params": [one], "learning_rate": 9.0}
     refused("'learning_rate': write 'lr'", make, [group], LAZY_ADAM)
     groups = [{"params": [("w", each)]} for each in pair]
