@@ -31,26 +31,33 @@ def run(library: TorchLibrary, found: Iterable[ArrayUpdate], scalars: Mapping[st
             updated(library, update, scalars)
         return
     _keep_freed_memory()
-    found_of: Dict[Any, List[ArrayUpdate]] = collections.defaultdict(list)
+    alike: Dict[Any, List[ArrayUpdate]] = collections.defaultdict(list)
     for update in found:
-        if _is_elementwise(update):
-            found_of[id(update.program), update.variable.device].append(update)
+        is_dense = not isinstance(update.gradient, tuple)
+        alike[id(update.program), is_dense, update.variable.device].append(update)
+    for (_, is_dense, _), same in alike.items():
+        if is_dense and _is_elementwise(same[0]):
+            _run_in_parts(library, same, scalars)
         else:
-            updated(library, update, scalars)
-    elements = _ELEMENTS * torch.get_num_threads()
-    for updates in found_of.values():
-        program, inner = interpreter.with_scalars(library, updates[0].program, scalars)
-        for columns in _parts(updates, elements):
-            value, gradient, *slots = map(_joined, columns)
-            names = updates[0].slots
-            old = dict(zip(names, slots))
-            new, changed, _ = interpreter.run_program(
-                library, program, updates[0].group.slots, gradient, value, old, inner
-            )
-            _write(columns[0], new)
-            for name, column in zip(names, columns[2:]):
-                if name in changed:
-                    _write(column, changed[name])
+            for update in same:
+                updated(library, update, scalars)
+
+
+def _run_in_parts(
+    library: TorchLibrary, same: Sequence[ArrayUpdate], scalars: Mapping[str, Any]
+) -> None:
+    """Runs updates of the same program, in which each element is computed alone."""
+    slots = same[0].group.slots
+    program, inner = interpreter.with_scalars(library, same[0].program, scalars)
+    for columns in _parts(same, _ELEMENTS * torch.get_num_threads()):
+        value, gradient, *old = map(_joined, columns)
+        new, changed, _ = interpreter.run_program(
+            library, program, slots, gradient, value, dict(zip(slots, old)), inner
+        )
+        _write(columns[0], new)
+        for name, column in zip(slots, columns[2:]):
+            if name in changed:
+                _write(column, changed[name])
 
 
 @functools.lru_cache(maxsize=None)
@@ -65,9 +72,8 @@ def _keep_freed_memory() -> None:
 
 def _is_elementwise(update: ArrayUpdate) -> bool:
     """Returns whether each element of the slots and of the variable is computed alone."""
-    is_dense = not isinstance(update.gradient, tuple)
     layouts = {slot.layout for slot in update.group.slots.values()}
-    return is_dense and layouts <= {ELEMENT} and not update.program.needs_all_elements
+    return layouts <= {ELEMENT} and not update.program.needs_all_elements
 
 
 def _parts(updates: Iterable[ArrayUpdate], elements: int) -> Iterator[Sequence[_Column]]:
@@ -75,7 +81,8 @@ def _parts(updates: Iterable[ArrayUpdate], elements: int) -> Iterator[Sequence[_
     rows: List[Sequence[Any]] = []
     total = 0
     for update in updates:
-        row = [update.variable, update.gradient, *update.slots.values()]
+        slots = [update.slots[name] for name in update.group.slots]
+        row = [update.variable, update.gradient, *slots]
         if row[0].numel() > elements:
             for part in _cut(row, elements):
                 yield [[each] for each in part]
