@@ -15,7 +15,7 @@ lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave docs docs-open docs-test \
-	completions lint format bench readme doctor clean
+	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in copies; the tests
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)
+
+bench-leave: $(TOOLS) ## measure recorded rules in PyTorch and JAX, as ratios to the libraries' optimizers
+	$(NOX) bench_leave -- $(ARGS)
 
 docs: $(TOOLS) ## build the site of the documentation, .nox/site/html
 	$(NOX) docs

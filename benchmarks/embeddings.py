@@ -193,7 +193,11 @@ def main(argv=None):
         name, rows, steps = arguments.train
         print(json.dumps(train(name, int(rows), int(steps))))
         return 0
-    print(", ".join("{}: {}".format(*item) for item in report.environment().items()))
+    print(
+        ", ".join(
+            "{}: {}".format(*item) for item in report.environment(tensorflow=tf.__version__).items()
+        )
+    )
     found = {}
     for rows in map(int, arguments.rows.split(",")):
         results = found[rows] = {}

@@ -6,8 +6,6 @@ import os
 import platform
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 
 class Result(NamedTuple):
     """The result of one comparison.
@@ -67,11 +65,11 @@ def without_repeats(states):
     return [state for i, state in enumerate(states) if state not in states[:i]]
 
 
-def environment():
-    """Returns a dict of facts that the results depend on."""
+def environment(**versions):
+    """Returns a dict of facts that the results depend on, with the given versions of libraries."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "tensorflow": tf.__version__,
+        **versions,
         "python": platform.python_version(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

@@ -345,7 +345,11 @@ def main(argv=None):
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     rounds = arguments.repeats or (7 if arguments.quick else 25)
     sizes = {w.name: w.scaled_down(arguments.scale_down) for w in WORKLOADS}
-    facts = dict(report.environment(), rounds=rounds, scale_down=arguments.scale_down)
+    facts = dict(
+        report.environment(tensorflow=tf.__version__),
+        rounds=rounds,
+        scale_down=arguments.scale_down,
+    )
     names = arguments.only or [
         each.name for each in WORKLOADS if not (arguments.quick and each.grown_from)
     ]

@@ -49,13 +49,14 @@ def _block(step, count):
     return np.median(times(step, count))
 
 
-def alternate(steps, rounds):
+def alternate(steps, rounds, most_steps=_MOST_STEPS):
     """Times the steps of several contestants in turns.
 
     Args:
       steps: a dict from a contestant's key to a callable that runs one step, or to an object whose
         ``times(count)`` runs `count` steps and returns a list with the seconds of each step.
       rounds: the number of blocks per contestant. If the steps are slow, fewer blocks are run.
+      most_steps: the largest number of steps of a block.
 
     Returns:
       A dict from the same keys to arrays. An array has the median seconds per step of each block.
@@ -63,7 +64,7 @@ def alternate(steps, rounds):
     counts, round_seconds = {}, 0.0
     for key, step in steps.items():
         seconds = _block(step, _WARM_UP_STEPS)
-        counts[key] = int(np.clip(_BLOCK_SECONDS / seconds, 1, _MOST_STEPS))
+        counts[key] = int(np.clip(_BLOCK_SECONDS / seconds, 1, most_steps))
         round_seconds += counts[key] * seconds
     rounds = min(rounds, max(_FEWEST_ROUNDS, int(_MOST_SECONDS / round_seconds)))
     keys = list(steps)

@@ -46,9 +46,7 @@ def leave_to_torch(session, home):
 def leave_to_jax(session, home):
     """Tests JAX, optax and Keras, and compares them with the trainings of `make leave`."""
     targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
-    packages = lanes.LEAVE_JAX_PACKAGES
-    python = leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, packages)
-    leave_to(session, python, home, "jax", targets)
+    leave_to(session, jax_environment(session), home, "jax", targets)
 
 
 def torch_environment(session):
@@ -59,6 +57,11 @@ def torch_environment(session):
     return python
 
 
+def jax_environment(session):
+    """Creates an environment with JAX and without TensorFlow, and returns its Python."""
+    return leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, lanes.LEAVE_JAX_PACKAGES)
+
+
 def leave_environment(session, name, version, packages):
     """Creates an environment without TensorFlow, and returns its Python."""
     base = lanes.find_python(version) or session.error(f"Python {version} is not installed")
@@ -66,7 +69,7 @@ def leave_environment(session, name, version, packages):
 
 
 def leave_to(session, python, home, library, targets):
-    """Runs tests and pages, compares targets, and measures their speed if all are compared."""
+    """Runs tests and pages, and compares targets."""
 
     def run(program, *args):
         env = {"PYTHONPATH": str(ROOT), "LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}
@@ -78,5 +81,3 @@ def leave_to(session, python, home, library, targets):
     for target in targets:
         if target in (session.posargs or targets):
             run("tools/leave.py", "check", str(home / "runs"), target)
-    if not session.posargs:
-        run("tools/leave_speed.py")

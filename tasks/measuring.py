@@ -16,7 +16,7 @@ from tasks.environments import (
     environment,
     install,
 )
-from tasks.leaving import torch_environment
+from tasks.leaving import jax_environment, torch_environment
 from tasks.other_packages import client_packages
 
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
@@ -24,7 +24,7 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 # The data of `make gallery`, and the lanes on which optimizers are timed for it.
 GALLERY = ["catalogue", "accumulator", "tensorboard", "drift", "torch", "story", "speed"]
-GALLERY += ["embeddings"]
+GALLERY += ["embeddings", "leave_speed"]
 GALLERY_SPEED_LANES = ("1.15", "2.10", "2.15", "2.21")
 
 
@@ -113,6 +113,8 @@ def measure_gallery(session, run, names, optimizers):
         run(new, "benchmarks.gallery.speed", home / "speed", "collect")
     if "embeddings" in names:
         run(new, "benchmarks.gallery.embeddings")
+    if "leave_speed" in names:
+        run(new, "benchmarks.leave.pages", *measure_leave(session, []))
 
 
 @nox.session(python=False)
@@ -122,6 +124,23 @@ def bench(session, lane):
     python = environment(session, lane)
     session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
     session.run(python, *BENCHMARK, *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def bench_leave(session):
+    """Measures recorded rules in PyTorch and JAX. Arguments after -- are for run.py."""
+    measure_leave(session, session.posargs)
+
+
+def measure_leave(session, words):
+    """Measures recorded rules in PyTorch and JAX; returns the paths of the results."""
+    run, paths = gallery_programs(session), []
+    pythons = {"torch": torch_environment(session), "jax": jax_environment(session)}
+    for library, python in pythons.items():
+        paths.append(ENVIRONMENTS / "leave" / f"speed-{library}.json")
+        program = ["benchmarks.leave.run", library, "--json", paths[-1]]
+        run(None, *program, *words, python=python)
+    return paths
 
 
 @nox.session(python=False)

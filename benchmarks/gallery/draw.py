@@ -6,7 +6,7 @@ python -m benchmarks.gallery.draw drift speed     some of them
 
 import sys
 
-from benchmarks.gallery import draw_catalogue, draw_times, draw_torch, draw_trainings
+from benchmarks.gallery import draw_catalogue, draw_leave, draw_times, draw_torch, draw_trainings
 from benchmarks.gallery.files import IMAGES, read
 
 # {name of the data: a function from the data and the folder of the pictures to their paths}
@@ -16,6 +16,7 @@ PICTURES = {
     "speed": draw_times.speed,
     "accumulator": draw_trainings.accumulator,
     "embeddings": draw_times.embeddings,
+    "leave_speed": draw_leave.draw,
     "torch": draw_torch.draw,
     "story": draw_trainings.story,
     "tensorboard": lambda data, folder: None,  # its picture is a screenshot
