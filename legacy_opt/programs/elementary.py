@@ -2,7 +2,8 @@
 
 The formulas are those of native/sources/elementary.h, in the same order. They use only + - * / of
 IEEE 754 and integers, so each target computes the same bits as native kernels. A function of
-float32 computes in float64 and rounds once.
+float32 computes in float64 and rounds once. (In kernels, exp of float32 has other formulas, and the
+same bits.)
 
 The first argument of each function is a library: an object with the functions of an array library
 (`where`, `cast`, `bits`, `of_bits`).

@@ -47,6 +47,21 @@ def test_errors_in_units_of_the_last_place(name, dtype):
     assert np.max(units) <= (0.501 if dtype == "float32" and name != "rsqrt" else 3)
 
 
+@pytest.mark.parametrize("stride", [257, pytest.param(1, marks=pytest.mark.full)])
+def test_exp_of_float32_has_the_bits_of_exp_of_float64(stride):
+    def wide(x):
+        return tf.cast(tf.exp(tf.cast(x, tf.float64)), tf.float32)
+
+    kernels = [kernel(function, "float32") for function in (tf.exp, wide)]
+    for start in range(0, 2**32, 2**22 * stride):
+        stop = min(2**32, start + 2**22 * stride)
+        x = np.arange(start, stop, stride, np.int64).astype(np.uint32).view(np.float32)
+        values = [np.zeros_like(x), np.zeros_like(x)]
+        for each, value in zip(kernels, values):
+            standalone.update(each, value, x, {}, {})
+        np.testing.assert_array_equal(*values)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_special_arguments(dtype):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -1.0], dtype)
