@@ -49,6 +49,7 @@ class Comparison(NamedTuple):
     goal: Any = None
 
 
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
 LARGE, SMALL, ROWS = "10 M floats", "200 of 64 x 64", "4,096 rows"
 CASES = {
     each.name: each

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import lanes
 from benchmarks.gallery.files import read, write
+from benchmarks.leave.cases import LIBRARIES
 
 PAGE = "docs/native.md"
 NAME = "leave_speed"  # of the data and of the markers of the tables
-LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
 
 
 def collected(reports):

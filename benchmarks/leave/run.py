@@ -19,9 +19,9 @@ import time
 
 from benchmarks import report, timing
 from benchmarks.leave import cases, loops
+from benchmarks.leave.cases import LIBRARIES
 
 _REST = 0.03  # seconds
-LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
 
 
 def parse_arguments(argv=None):
