@@ -135,11 +135,7 @@ class Kernels:
 def level_for(kernels: Kernels, groups: Iterable[Group], elsewhere: str = "") -> str:
     """Returns the level that "auto" means, and says it in a line of the log `legacy_opt`.
 
-    Args:
-      kernels: the kernels, which are compiled.
-      groups: the groups of the variables.
-      elsewhere: the device of a variable that is not in the memory of the processor, if there is
-        one.
+    `elsewhere` is the device of variables that are not in the memory of the processor.
     """
     if elsewhere:
         _log(logging.INFO, f'the level is "exact": native kernels cannot train on {elsewhere}')

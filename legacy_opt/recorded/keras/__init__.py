@@ -95,7 +95,7 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     @property
     def level(self) -> str:
         """The level; "auto" until the first step chooses it."""
-        return self._rule.chosen_level
+        return (self._rule.optimizer or self._rule).level
 
     @property
     def learning_rate(self) -> Any:
@@ -206,11 +206,6 @@ class _Rule:
 
     def __post_init__(self) -> None:
         check_level(self.level, ALL_LEVELS)
-
-    @property
-    def chosen_level(self) -> str:
-        """The level with which variables are updated; "auto" until it is chosen."""
-        return self.level if self.optimizer is None else self.optimizer.level
 
     def given(self, rate: Any) -> Dict[str, Any]:
         """Returns the hyperparameters of a step."""

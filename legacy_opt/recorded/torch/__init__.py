@@ -18,14 +18,7 @@ import torch
 
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
-from legacy_opt.recorded.arrays.library import (
-    ALL_LEVELS,
-    AUTO,
-    EXACT,
-    FAST,
-    NATIVE,
-    check_level,
-)
+from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, EXACT, FAST, NATIVE, check_level
 from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
@@ -89,7 +82,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary(FAST if level == FAST else EXACT)
         self._kernels = TensorKernels(record) if level == NATIVE else None
-        self._known: KnownTensors[interpreter.ArrayUpdate] = KnownTensors()
+        self._known: KnownTensors[Tuple[Any, Any, interpreter.ArrayUpdate]] = KnownTensors()
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -184,7 +177,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
-        return self.record.group_of(_shown(name), _shape(parameter, axes), dtype)
+        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -279,7 +272,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             ]
             shape = _shape(parameter, param_group["axes"])
             record = interpreter.started(self.record, self._values(param_group))
-            group = record.group_of(_shown(name or known_name), shape)
+            group = record.group_of(name or known_name or "a parameter", shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, shape),
@@ -322,21 +315,21 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self, name: Optional[str], parameter: Any, axes: Any
     ) -> interpreter.ArrayUpdate:
         """Returns `_update_of`, without checks if the tensors are those of the last step."""
-        if axes or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or parameter.grad.is_sparse:
             return self._update_of(name, parameter, axes)
         known = self._known.get(parameter, self.state[parameter])
-        if known is not None and known.name == _shown(name):
-            return known._replace(gradient=parameter.grad)
+        if known is not None and known[:2] == (name, axes):
+            gradient = in_tensorflow(parameter.grad, axes)
+            return known[2]._replace(variable=in_tensorflow(parameter, axes), gradient=gradient)
         update = self._update_of(name, parameter, axes)
-        if not parameter.grad.is_sparse:
-            self._known.put(parameter, update.slots, update)
+        self._known.put(parameter, update.slots, (name, axes, update))
         return update
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> interpreter.ArrayUpdate:
         """Returns the update of a parameter that has a gradient. Changes nothing."""
         group = self._group_of(name, parameter, axes)
         gradient = parameter.grad
-        shown_name = _shown(name)
+        shown_name = name or "a parameter"
         check_array(f"{shown_name!r}: the gradient", gradient, parameter.dtype, parameter.shape)
         if gradient.is_sparse:
             if axes:
@@ -363,10 +356,6 @@ def named(group: Mapping[str, Any]) -> Iterable[Tuple[Optional[str], Any]]:
     parameters: Sequence[Any] = group["params"]
     names = group.get("param_names") or [None] * len(parameters)
     return zip(names, parameters)
-
-
-def _shown(name: Optional[str]) -> str:
-    return name or "a parameter"
 
 
 def in_tensorflow(parameter: Any, axes: Any) -> Any:
