@@ -143,3 +143,38 @@ def test_parts_of_the_usual_size():
         reference.step(gradients)
     for name, parameter in parameters:
         np.testing.assert_array_equal(parameter.detach().numpy(), arrays[name])
+        for slot, values in optimizer.slots(parameter, name).items():
+            np.testing.assert_array_equal(values.numpy(), reference.state.slots[name][slot])
+
+
+@pytest.mark.parametrize("level", ["exact", "fast", "native"])
+def test_gradients_that_are_negative_views(level):
+    """PyTorch may store the negative of a tensor."""
+    parameters = [torch.nn.Parameter(torch.ones(4)) for _ in range(3)]
+    optimizer = RecordedOptimizer(
+        parameters, recorded.load("GradientDescentOptimizer"), level=level, learning_rate=1.0
+    )
+    for sign in 1, -1, 1, -1, -1:
+        for each in parameters:
+            gradient = torch.full((4,), 2.0)
+            each.grad = torch._neg_view(gradient) if sign < 0 else gradient
+        optimizer.step()
+    assert all(each.tolist() == [3.0] * 4 for each in parameters)
+
+
+@pytest.mark.parametrize("level", ["exact", "native"])
+def test_parameters_of_different_programs(level):
+    record = recorded.load("MomentumOptimizer")
+    (group,), program = record.groups, record.groups[0].dense
+    nodes = list(program.nodes)
+    nodes[program.value] = nodes[program.value]._replace(operation="Add")
+    other = group._replace(ranks=(2, None), dense=program._replace(nodes=tuple(nodes)))
+    record = record._replace(groups=(group._replace(ranks=(0, 1)), other))
+    arrays = {str(i): np.ones([2] * (i % 2 + 1), np.float32) for i in range(6)}
+    parameters = [(name, torch.nn.Parameter(torch.from_numpy(arrays[name]))) for name in arrays]
+    optimizer = RecordedOptimizer(parameters, record, level=level, learning_rate=0.5)
+    for _, each in parameters:
+        each.grad = torch.ones_like(each)
+    optimizer.step()
+    for _, each in parameters:
+        assert (each == (0.5 if each.dim() == 1 else 1.5)).all()
