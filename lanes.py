@@ -121,6 +121,7 @@ KERAS_OF_LEAVE = "keras==3.15.1"  # for both
 # Another environment has JAX, and so has that of one lane.
 LEAVE_JAX_PYTHON = "3.13"
 JAX, JAX_LANE = "jax==0.12.0.1", "2.21"
+OLDEST_JAXLIB = "jaxlib==0.10.2"  # for legacy-opt-native: XLA refuses headers newer than its own
 LEAVE_JAX_PACKAGES = [JAX, "optax==0.2.8", KERAS_OF_LEAVE, *LEAVE_TESTS]
 
 # `make docs` and `make docs-test`.

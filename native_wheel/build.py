@@ -1,11 +1,11 @@
 """Compiles the contents of the package legacy-opt-native (`make native-wheel`).
 
 python native_wheel/build.py operations FOLDER    # for the TensorFlow of this Python
-python native_wheel/build.py kernels FOLDER [MACHINE]   # kernels do not depend on TensorFlow
+python native_wheel/build.py kernels FOLDER JAXLIB [MACHINE]   # these do not depend on TensorFlow
 
-The operations library is a library of TensorFlow operations that run the kernels. MACHINE is a type
-of processor, such as aarch64; the default is this machine's. `arm64.py` compiles operations for
-aarch64.
+The operations library is a library of TensorFlow operations that run the kernels. JAXLIB is the
+file of a wheel of jaxlib, with a header of XLA. MACHINE is a type of processor, such as aarch64;
+the default is this machine's. `arm64.py` compiles operations for aarch64.
 """
 
 import concurrent.futures
@@ -17,6 +17,8 @@ import os
 import platform
 import shlex
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import tensorflow as tf
@@ -28,7 +30,7 @@ from legacy_opt import recorded
 from legacy_opt.compat.cli import native_diagnosis
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.runtime import cache, probe_in_child, standalone, tensorflow_operations
+from legacy_opt.native.runtime import cache, probe_in_child, standalone, tensorflow_operations, xla
 from legacy_opt.native.updates import kernel_choice, norms
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
@@ -196,7 +198,15 @@ def cpp_compiler(machine):
     return [*command, "-include", str(OLD_GLIBC), "-fno-sized-deallocation"]
 
 
-def main(what, folder, machine=THIS_MACHINE):
+def compile_for_jax(folder, jaxlib, machine):
+    """Compiles the library that runs kernels in JAX, with the header in a wheel of jaxlib."""
+    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(jaxlib) as file:
+        file.extract(f"jaxlib/include/{xla.HEADER.as_posix()}", work)
+        include = str(Path(work, "jaxlib", "include"))
+        xla.compile_file(cpp_compiler(machine), Path(folder), include, machine)
+
+
+def main(what, folder, jaxlib=None, machine=THIS_MACHINE):
     """Compiles the operations library or the kernels (`what`) into a folder."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ[cache.FOLDER_VARIABLE] = folder
@@ -205,6 +215,7 @@ def main(what, folder, machine=THIS_MACHINE):
         print(tensorflow_operations.build())
         return
     standalone.compile_file(cpp_compiler(machine), Path(folder, standalone.name(machine)))
+    compile_for_jax(folder, jaxlib, machine)
     compile_kernels(dict.fromkeys(sources()), folder, c_compiler(machine), machine)
 
 

@@ -45,7 +45,7 @@ def leave_to_torch(session, home):
 
 def leave_to_jax(session, home):
     """Tests JAX, optax and Keras, and compares them with the trainings of `make leave`."""
-    targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
+    targets = ("jax", "jax-native", "optax", "optax-fast", "keras", "jax-naive")
     leave_to(session, jax_environment(session), home, "jax", targets)
 
 

@@ -192,7 +192,8 @@ def native_wheel_here(session):
         command = [python, "native_wheel/build.py", "operations", package]
         session.run(*command, env={"PYTHONPATH": ""}, external=True)
     newest = environment(session, LANES[-1])
-    session.run(newest, "native_wheel/build.py", "kernels", package, external=True)
+    build = ["native_wheel/build.py", "kernels", package, jaxlib_wheel(session, home)]
+    session.run(newest, *build, external=True)
     return packed(session, home, platform.machine())
 
 
@@ -214,7 +215,8 @@ def wheel_for_arm64(session):
         (downloaded,) = map(str, folder.glob("*.whl"))
         session.run(python, "native_wheel/arm64.py", package, downloaded, external=True)
         shutil.rmtree(str(folder))  # 200 MB
-    session.run(python, "native_wheel/build.py", "kernels", package, "aarch64", external=True)
+    build = ["native_wheel/build.py", "kernels", package, jaxlib_wheel(session, home), "aarch64"]
+    session.run(python, *build, external=True)
     installed = packed(session, home, "aarch64")
     check = [str(ENVIRONMENTS / "bits-arm"), str(installed / "legacy_opt_native")]
     session.run(python, "-m", "tests.tools.bits_arm", *check, external=True)
@@ -256,6 +258,16 @@ def wheel_sources(name):
     for name in "metadata.json", "LICENSE", "NOTICE":
         shutil.copy(str(ROOT / name), str(home / "source"))
     return home, str(home / "source" / "legacy_opt_native")
+
+
+def jaxlib_wheel(session, home):
+    """Downloads the wheel of the oldest jaxlib; newer ones accept what its header compiles."""
+    python, folder = environment(session, LANES[-1]), home / "jaxlib"
+    download = ["-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    download += ["--only-binary=:all:", "-d", str(folder), lanes.OLDEST_JAXLIB]
+    session.run(python, *download, external=True)
+    (wheel,) = map(str, folder.glob("*.whl"))
+    return wheel
 
 
 def packed(session, home, machine):

@@ -12,7 +12,7 @@ import itertools
 import logging
 import operator
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -124,6 +124,29 @@ class Kernels:
             self._compiled[key] = program, _compiled(pruned, slots)
         return self._compiled[key][1]
 
+    def calls(
+        self, update: ArrayUpdate, is_scaled: bool, dense: Callable[[Any, Any], Any]
+    ) -> List[standalone.Update]:
+        """Returns the calls of kernels that make an update of the arrays of any library.
+
+        If `is_scaled`, a gradient that is not sparse is multiplied by the scalar `FACTOR`. `dense`
+        makes a dense gradient of a sparse one and the variable.
+        """
+        _, group, program, value, gradient, slots = update
+        if not isinstance(gradient, tuple):
+            kernel = self.kernel(program, group.slots, is_scaled)
+            return [standalone.Update(kernel, value, gradient, slots)]
+        kernel, updates = self.kernel(program, group.slots), []
+        ids, rows = gradient
+        if group.first is not None:
+            first = self.kernel(group.first, {})
+            updates.append(standalone.Update(first, value, rows, {}, ids))
+        if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
+            last = standalone.Update(kernel, value, rows, slots, ids, not program.by_rows)
+        else:
+            last = standalone.Update(kernel, value, dense(gradient, value), slots)
+        return [*updates, last]
+
     def sum_of_squares(self) -> Kernel:
         """Returns the kernel that adds the squares of gradients."""
         return _sum_of_squares(self.dtype)
@@ -221,28 +244,20 @@ class Job:
 
         The factor of a gradient that is not sparse is the scalar `FACTOR` of the kernel.
         """
-        _, group, program, value, gradient, slots = self.update
-        if not isinstance(gradient, Rows):
-            kernel = self._kernels.kernel(program, group.slots, factor is not None)
-            return [standalone.Update(kernel, value, gradient, slots)]
-        kernel = self._kernels.kernel(program, group.slots)
-        if factor is not None:
+        update = self.update
+        if isinstance(update.gradient, Rows) and factor is not None:
             # Before rows of equal ids are added.
-            product = Computation(NumpyLibrary(), self._kernels.dtype)("Mul", gradient[1], factor)
-            gradient = gradient._replace(values=product)
-        updates = []
-        if group.first is not None:
-            first = self._kernels.kernel(group.first, {})
-            updates.append(standalone.Update(first, value, gradient.values, {}, gradient.ids))
-        if program.by_rows or not (kernel.has_matrices or program.needs_all_elements):
-            ids, rows = gradient
-            last = standalone.Update(kernel, value, rows, slots, ids, not program.by_rows)
-        else:
-            dense = np.zeros_like(value)
-            ids, dense_rows = gradient.summed()
-            dense[ids] = dense_rows
-            last = standalone.Update(kernel, value, dense, slots)
-        return [*updates, last]
+            do = Computation(NumpyLibrary(), self._kernels.dtype)
+            product = do("Mul", update.gradient.values, factor)
+            update = update._replace(gradient=update.gradient._replace(values=product))
+        return self._kernels.calls(update, factor is not None, _dense)
+
+
+def _dense(gradient: Rows, value: np.ndarray) -> np.ndarray:
+    dense = np.zeros_like(value)
+    ids, rows = gradient.summed()
+    dense[ids] = rows
+    return dense
 
 
 def run(

@@ -20,7 +20,7 @@ STEPS = 20
 SHAPES = {"matrix": (211, 173), "vector": (173,), "table": (1000, 16)}
 DTYPES = ("float32", "float64")
 TARGETS = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
-TARGETS_IN_JAX = ("jax", "optax", "optax-fast", "keras", "jax-naive")
+TARGETS_IN_JAX = ("jax", "jax-native", "optax", "optax-fast", "keras", "jax-naive")
 # The largest difference of a weight in units in the last place of the largest weight.
 BOUNDS = {"torch-fast": 4.0, "optax-fast": 8.0}
 CONTROL = "jax-naive"
@@ -188,7 +188,8 @@ def with_jax(record, names, dtype, target):
 
     # An OrderedDict keeps the order of the variables, in which squares are added to a norm.
     params = collections.OrderedDict((name, start(dtype)[name]) for name in names)
-    optimizer = JaxOptimizer(record, "fast" if target == "jax-naive" else "exact")
+    levels = {"jax": "exact", "jax-native": "native", "jax-naive": "fast"}
+    optimizer = JaxOptimizer(record, levels[target])
     state, step = optimizer.init(params), jax.jit(optimizer.step)
     for grads in gradients(dtype):
         grads = collections.OrderedDict((name, grads[name]) for name in names)

@@ -14,7 +14,7 @@ import numpy as np
 from legacy_opt.native.runtime import cache
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 
-_SOURCES = ("standalone.cc", "update.h", "kernel.h")
+SOURCES = ("standalone.cc", "update.h", "kernel.h")
 _FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
 _INT, _SIZE, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
@@ -25,9 +25,13 @@ _WIDTH = 10 + 8  # with LEGACY_OPT_MOST_SLOTS of sources/kernel.h
 
 def name(machine: Optional[str] = None) -> str:
     """Returns the file name of the library for a type of processor, by default this machine's."""
-    texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
-    key = hashlib.sha256("\0".join([*_FLAGS, *texts]).encode()).hexdigest()
-    return f"standalone-{key[:16]}-{machine or platform.machine()}.so"
+    return f"standalone-{hash_of(SOURCES)}-{machine or platform.machine()}.so"
+
+
+def hash_of(sources: Sequence[str]) -> str:
+    """Returns a hash of the sources of a library and of flags."""
+    texts = [(cache.SOURCES / each).read_text() for each in sources]
+    return hashlib.sha256("\0".join([*_FLAGS, *texts]).encode()).hexdigest()[:16]
 
 
 @functools.lru_cache(maxsize=None)
@@ -47,20 +51,22 @@ def build() -> Path:
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails.
     """
-    prebuilt = cache.prebuilt(name())
-    if prebuilt:
-        return prebuilt
-    path = cache.folder() / name()
+    return cache.prebuilt(name()) or compiled_file(name())
+
+
+def compiled_file(file_name: str, source: str = SOURCES[0], *flags: str) -> Path:
+    """Returns the path of a library in the cache; compiles it if it is not there."""
+    path = cache.folder() / file_name
     if not path.exists():
-        compile_file(cache.find_compiler("C++", "CXX", "c++"), path)
+        compile_file([*cache.find_compiler("C++", "CXX", "c++"), *flags], path, source)
     cache.check_owner(path)
     return path
 
 
-def compile_file(command: List[str], path: Path) -> None:
-    """Compiles the library with a C++ compiler; see `cache.compile_library`."""
-    source = (cache.SOURCES / _SOURCES[0]).read_text()
-    cache.compile_library([*command, *_FLAGS], source, ".cc", path)
+def compile_file(command: List[str], path: Path, source: str = SOURCES[0]) -> None:
+    """Compiles a library with a C++ compiler; see `cache.compile_library`."""
+    text = (cache.SOURCES / source).read_text()
+    cache.compile_library([*command, *_FLAGS], text, ".cc", path)
 
 
 class Update(NamedTuple):
@@ -76,23 +82,28 @@ class Update(NamedTuple):
     """
 
     kernel: Kernel
-    value: np.ndarray
-    gradient: np.ndarray
-    slots: Mapping[str, np.ndarray]
-    ids: Optional[np.ndarray] = None
+    value: Any
+    gradient: Any
+    slots: Mapping[str, Any]
+    ids: Any = None
     all_rows: bool = False
 
     @property
     def row(self) -> List[int]:
         """The update as a row of a table, without the address of the scalars."""
-        kernel, value, gradient, slots, ids, all_rows = self
-        rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
+        ids = 0 if self.ids is None else self.ids.ctypes.data
+        slots = [self.slots[each.name].ctypes.data for each in self.kernel.inputs.all_slots]
+        return self.row_at(self.value.ctypes.data, self.gradient.ctypes.data, ids, slots)
+
+    def row_at(self, value: int, gradient: int, ids: int, slots: Sequence[int]) -> List[int]:
+        """Returns the row with these addresses. The arrays may be those of any library."""
+        shape, size = self.value.shape, self.value.size
+        rows, columns = shape[-2:] if len(shape) > 1 else (1, size)
         count = 0
-        if ids is not None:
-            rows, count = len(value), len(ids)
-        found = [kernel.address, 0, value.ctypes.data, gradient.ctypes.data, value.size]
-        found += [rows, columns, 0 if ids is None else ids.ctypes.data, count, int(all_rows)]
-        found += [slots[each.name].ctypes.data for each in kernel.inputs.all_slots]
+        if self.ids is not None:
+            rows, count = shape[0], len(self.ids)
+        found = [self.kernel.address, 0, value, gradient, size, rows, columns, ids, count]
+        found += [int(self.all_rows), *slots]
         return found + [0] * (_WIDTH - len(found))
 
 

@@ -87,19 +87,14 @@ bool AreAlike(const Update& one, const Update& other) {
          !IsAlone(one) && !IsAlone(other);
 }
 
-}  // namespace
-
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-
-// Runs updates in their order. All ids must be numbers of rows.
-EXPORTED void legacy_opt_update(const Update* updates, int64_t count, int32_t threads, Team team) {
-  const Parallel parallel = InThreads(threads, team);
+// Runs updates in their order. Ids that are not numbers of rows are ignored.
+void Run(const Update* updates, int64_t count, const Parallel& parallel) {
   for (int64_t i = 0; i < count; ++i) {
     const Update& first = updates[i];
     std::vector<Variable> variables{VariableOf(first)};
     if (first.ids) {
       legacy_opt::UpdateRows(first.kernel, variables[0], first.ids, first.ids_count, first.rows,
-                             first.scalars, first.all_rows != 0, parallel);
+                             first.scalars, first.all_rows != 0, parallel, true);
       continue;
     }
     while (i + 1 < count && AreAlike(first, updates[i + 1])) {
@@ -107,6 +102,14 @@ EXPORTED void legacy_opt_update(const Update* updates, int64_t count, int32_t th
     }
     legacy_opt::UpdateWhole(first.kernel, variables, first.scalars, parallel);
   }
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED void legacy_opt_update(const Update* updates, int64_t count, int32_t threads, Team team) {
+  Run(updates, count, InThreads(threads, team));
 }
 
 // Writes the sums over the gradients of all updates, which have the same kernel without scalars.

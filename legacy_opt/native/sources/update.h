@@ -296,8 +296,8 @@ inline std::vector<double> SumGradients(const legacy_opt_kernel* kernel,
 template <typename Id>
 class Rows {
  public:
-  // Returns an error message, or an empty string.
-  std::string Find(const Id* ids, int64_t count, int64_t rows) {
+  // Returns an error message, or an empty string. With `ignores`, ids of no row are no error.
+  std::string Find(const Id* ids, int64_t count, int64_t rows, bool ignores = false) {
     int bits = 4;
     while ((int64_t{1} << bits) < 2 * count) ++bits;
     const uint64_t mask = (uint64_t{1} << bits) - 1;
@@ -307,6 +307,7 @@ class Rows {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = static_cast<int64_t>(static_cast<const volatile Id*>(ids)[i]);
       if (id < 0 || id >= rows) {
+        if (ignores) continue;
         return "indices[" + std::to_string(i) + "] = " + std::to_string(id) + " is not in [0, " +
                std::to_string(rows) + ")";
       }
@@ -346,14 +347,14 @@ class Rows {
 
 // Updates rows of one variable. The rows of equal ids are added in the order of the ids.
 // If `all_rows`, the kernel of a dense update gets a gradient of zero for all other rows. The kernel
-// has passed `CheckByRows`.
+// has passed `CheckByRows`. With `ignores`, ids of no row are ignored.
 // Returns an error message, or an empty string. After an error nothing has been changed.
 template <typename Id>
 std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable, const Id* ids,
                        int64_t count, int64_t rows, const void* const* scalars, bool all_rows,
-                       const Parallel& parallel) {
+                       const Parallel& parallel, bool ignores = false) {
   Rows<Id> found;
-  const std::string error = found.Find(ids, count, rows);
+  const std::string error = found.Find(ids, count, rows, ignores);
   if (!error.empty()) return error;
   FlushDenormals flush;
   const int64_t columns = rows ? variable.size / rows : 0, bytes = columns * SizeOf(kernel->dtype);

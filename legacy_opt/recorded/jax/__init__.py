@@ -1,9 +1,9 @@
 """Trains JAX arrays with a recorded rule, in pure functions. Needs JAX, but no TensorFlow.
 
-There are two levels. "exact" computes the bits of native kernels (`legacy-opt docs native`), also
-in functions that XLA compiles. "fast" leaves roundings, elementary functions and sums to XLA; the
-results then differ in the last bits. XLA makes denormal numbers zero on processors, as native
-kernels do.
+There are three levels. "exact" computes the bits of native kernels (`legacy-opt docs native`), also
+in functions that XLA compiles. "native" runs the kernels themselves, on processors. "fast" leaves
+roundings, elementary functions and sums to XLA; the results then differ in the last bits. XLA makes
+denormal numbers zero on processors, as native kernels do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ import numpy as np
 from legacy_opt.programs.operations import INTEGERS, WIDE
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, stored_shape
-from legacy_opt.recorded.arrays.library import AUTO, EXACT, LEVELS, check_level
+from legacy_opt.recorded.arrays.library import (
+    ALL_LEVELS,
+    AUTO,
+    EXACT,
+    FAST,
+    NATIVE,
+    check_level,
+)
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
+from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
 
 __all__ = ["JaxOptimizer", "Rows", "State"]
@@ -64,7 +72,8 @@ class JaxOptimizer:
 
     Args:
       record: the `Record`.
-      level: "exact", "fast", or "auto": "exact".
+      level: "native", "exact", "fast", or "auto": "native" if there are kernels, and the processor
+        is the only device; else "exact". The log `legacy_opt` then says which.
       **hyperparameters: other values of hyperparameters: numbers, or functions of the number of
         completed steps, such as schedules of optax.
 
@@ -72,8 +81,8 @@ class JaxOptimizer:
       level: the level.
 
     Raises:
-      RecordError: a hyperparameter is unknown or has no value, or the record needs numbers of 64
-        bits, and `jax_enable_x64` is not set.
+      RecordError: a hyperparameter is unknown or has no value, this JAX cannot run kernels, or the
+        record needs numbers of 64 bits, and `jax_enable_x64` is not set.
       ValueError: `level` is unknown.
     """
 
@@ -83,7 +92,10 @@ class JaxOptimizer:
         level: str = AUTO,
         **hyperparameters: Union[float, Callable[[Any], Any]],
     ) -> None:
-        level = chosen_level(level)
+        check_level(level, ALL_LEVELS)
+        self._kernels = None
+        if level in (AUTO, NATIVE):
+            level, self._kernels = _kernels_of(record, level)
         check_x64(record, level)
         self.record = record
         self.level = level
@@ -94,7 +106,7 @@ class JaxOptimizer:
         """Returns the initial state.
 
         Raises:
-          RecordError: the record does not fit a parameter.
+          RecordError: the record does not fit a parameter, or there are no native kernels.
         """
         leaves, tree = leaves_of(params)
         count = jnp.zeros((), dtype_of("int64"))
@@ -102,6 +114,9 @@ class JaxOptimizer:
         values = {**self._numbers, **scheduled}
         record = interpreter.started(self.record, values)
         groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
+        if self._kernels is not None:
+            for group in groups:
+                self._kernels.compile(group)
         names = sorted({name for group in self.record.groups for name in group.slots})
         slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
         shared = {
@@ -176,7 +191,7 @@ class JaxOptimizer:
         ]
         hyperparams = self._hyperparams(state.hyperparams, state.count)
         zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
-        library = JaxLibrary(self.level, zero)
+        library = JaxLibrary(EXACT if self._kernels else self.level, zero)
         inputs = {**hyperparams, **state.shared}
         given = {name: library.array(each) for name, each in inputs.items()}
         if self.record.global_step is not None:
@@ -187,7 +202,7 @@ class JaxOptimizer:
             if gradient is not None and value.size:
                 old = {slot: slots[slot][i] for slot in group.slots}
                 updates[i] = ArrayUpdate.of(name, group, value, gradient, old, dtype_of)
-        if self.record.clipping is not None:
+        if self.record.clipping is not None and self._kernels is None:
             clip = clipping.clipped_by_global_norm
             limits = [given[CLIP_NORM]] * len(updates)
             clipped = clip(library, self.record, updates.values(), limits)
@@ -195,8 +210,11 @@ class JaxOptimizer:
         scalars = interpreter.run_function(library, self.record.before, given)
         # The loop replaces each None by the result of an update.
         results = [None if i in updates else unchanged(each) for i, (_, each) in enumerate(leaves)]
-        for i, array_update in updates.items():
-            results[i], new_values = update(library, array_update, scalars)
+        if self._kernels is not None:
+            found = self._kernels.updated(library, updates, scalars, given.get(CLIP_NORM))
+        else:
+            found = {i: update(library, each, scalars) for i, each in updates.items()}
+        for i, (results[i], new_values) in found.items():
             for slot, new in new_values.items():
                 slots[slot][i] = new
         after = interpreter.run_function(library, self.record.after, given)
@@ -240,12 +258,6 @@ class JaxOptimizer:
         return arrays
 
 
-def chosen_level(level: str) -> str:
-    """Returns the level that "auto" means; raises a ValueError if a level is unknown."""
-    check_level(level, (AUTO, *LEVELS))
-    return EXACT if level == AUTO else level
-
-
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
     """Returns the pairs (name, array) of a tree, and its structure.
 
@@ -257,6 +269,27 @@ def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
         for path, value in pairs
     ]
     return named, tree
+
+
+def _kernels_of(record: Record, level: str) -> Tuple[str, Any]:
+    """Returns the level that "auto" or "native" means, and the kernels of a record or None.
+
+    Raises:
+      RecordError: the level is "native", and JAX cannot run kernels.
+    """
+    if not hasattr(jax, "ffi"):
+        if level == NATIVE:
+            raise RecordError(f"JAX {jax.__version__} cannot run native kernels: it has no jax.ffi")
+        return EXACT, None
+    from legacy_opt.recorded.jax.kernels import XlaKernels
+
+    kernels = XlaKernels(record)
+    if level == AUTO:
+        devices = jax.devices()
+        elsewhere = f"{len(devices)} {jax.default_backend()} devices"
+        alone = len(devices) == 1 and jax.default_backend() == "cpu"
+        level = level_for(kernels, record.groups, "" if alone else elsewhere)
+    return level, kernels if level == NATIVE else None
 
 
 def _checked(gradient: Any, name: str, variable: Any) -> Any:
@@ -280,8 +313,8 @@ def check_x64(record: Record, level: str) -> None:
     if jax.config.jax_enable_x64:
         return
     reason = f"variables of {record.dtype}" if record.dtype == "float64" else None
-    if reason is None and level == "exact":
-        reason = next(_reasons_for_x64(record), None)
+    if reason is None and level != FAST:
+        reason = next(_reasons_for_x64(record, level), None)
     if reason is not None:
         way_out = "" if record.dtype == "float64" else ', or pass level="fast"'
         raise RecordError(
@@ -290,11 +323,12 @@ def check_x64(record: Record, level: str) -> None:
         )
 
 
-def _reasons_for_x64(record: Record) -> Iterator[str]:
+def _reasons_for_x64(record: Record, level: str) -> Iterator[str]:
     scalars = [*record.hyperparameters.values(), *record.shared.values()]
     slots = [slot for group in record.groups for slot in group.slots.values()]
     programs = [program for group in record.groups for program in group.programs]
-    nodes = [node for each in (record.before, record.after, *programs) for node in each.nodes]
+    functions = [record.before, record.after, *([] if level == NATIVE else programs)]
+    nodes = [node for each in functions for node in each.nodes]
     if record.clipping is not None:
         yield "clipping by the global norm"
     for dtype in [record.global_step, *(each.dtype for each in [*scalars, *slots, *nodes])]:

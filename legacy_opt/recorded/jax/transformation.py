@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from legacy_opt.programs.program import Program
-from legacy_opt.recorded.arrays.library import check_level
+from legacy_opt.recorded.arrays.library import NATIVE, check_level
 from legacy_opt.recorded.jax import JaxOptimizer, State
 from legacy_opt.recorded.jax.updates import Rows, addend, is_subtraction
 from legacy_opt.recorded.records import Record, RecordError
@@ -51,9 +51,15 @@ def from_record(
       **hyperparameters: other values of hyperparameters: numbers or schedules.
 
     Raises:
-      RecordError: see `JaxOptimizer`; or `level` is "exact", and no update gives the same bits.
+      RecordError: see `JaxOptimizer`; or `level` is "native"; or it is "exact", and no update gives
+        the same bits.
       ValueError: `level` is unknown.
     """
+    if level == NATIVE:
+        raise RecordError(
+            "native kernels change parameters, which a transformation of optax cannot do: use "
+            'JaxOptimizer.step, or pass level="exact"'
+        )
     check_level(level)
     optimizer = JaxOptimizer(record, level, **hyperparameters)
     if level == "exact":

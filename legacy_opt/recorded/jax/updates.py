@@ -78,14 +78,15 @@ def updated(
     """Returns the new values of a variable and of its slots; see `updates.updated`."""
     if isinstance(update.gradient, Rows):
         update = update._replace(gradient=update.gradient.summed(library))
-    return updates.updated(library, update, scalars, _taken, _written)
+    return updates.updated(library, update, scalars, _taken, written)
 
 
 def _taken(array: Any, place: Any) -> Any:
     return array if place is ... else array.at[place].get(mode="fill", fill_value=1)
 
 
-def _written(array: Any, place: Any, new: Any) -> Any:
+def written(array: Any, place: Any, new: Any) -> Any:
+    """Returns an array with new values at a place: ids, or ... for all elements."""
     if place is ...:
         return jnp.broadcast_to(plain(new), array.shape)
     return array.at[place].set(plain(new), mode="drop")

@@ -8,7 +8,7 @@ from legacy_opt.recorded.jax import JaxOptimizer
 from tests.recorded import operation_records
 
 
-@pytest.mark.parametrize("level", ["exact", "fast"])
+@pytest.mark.parametrize("level", ["exact", "native", "fast"])
 @operation_records.EVERY
 def test_compiled_operations_have_the_bits_of_numpy(name, record, level):
     """The level "fast" must compute each, with any bits."""

@@ -242,21 +242,26 @@ def test_variables_in_a_state():
 
 
 def test_levels(monkeypatch):
-    """In PyTorch, kernels are chosen, and are compiled for the first step only."""
+    """Kernels are chosen and, in PyTorch, compiled for the first step only."""
     found = []
     for level in "auto", "exact", "fast":
         model = build(level=level)
         assert model.optimizer.get_config()["level"] == level
         fit(model, 1)
         found.append(model)
-    in_torch = keras.backend.backend() == "torch"
-    assert [each.optimizer.level for each in found] == [
-        "native" if in_torch else "exact",
-        "exact",
-        "fast",
-    ]
+    assert [each.optimizer.level for each in found] == ["native", "exact", "fast"]
     assert same(*found[:2])
-    if in_torch:
+    if keras.backend.backend() == "torch":
         monkeypatch.setattr(native, "_compiled", None)  # it would raise an error
         fit(found[0], 1)
         refused("one of auto, exact, fast, native", RecordedOptimizer, LAZY_ADAM, level="exakt")
+
+
+def test_native_level_with_tables():
+    exact, in_place = (
+        build(level=level, tables=["model/table/embeddings"]) for level in ("exact", "native")
+    )
+    for each in exact, in_place:
+        fit(each)
+    assert same(exact, in_place)
+    assert in_place.optimizer.get_config()["level"] == "native"

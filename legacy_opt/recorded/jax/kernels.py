@@ -1,0 +1,206 @@
+"""Updates JAX's arrays by native kernels, all arrays of a step in one operation of XLA."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NoReturn, Sequence, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from legacy_opt.native.runtime import standalone, xla
+from legacy_opt.native.runtime.compiled_kernels import Kernel
+from legacy_opt.programs.program import FACTOR, UnsupportedError
+from legacy_opt.recorded import native
+from legacy_opt.recorded.arrays import clipping
+from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
+from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, plain
+from legacy_opt.recorded.jax.updates import Rows, written
+from legacy_opt.recorded.records import Group, Record, RecordError
+
+_UPDATE, _SUM = "legacy_opt_xla_update", "legacy_opt_xla_sum"
+
+
+@functools.lru_cache(maxsize=None)
+def _library() -> Any:
+    """Returns the library, whose functions XLA knows.
+
+    Raises:
+      RecordError: there is no library, or XLA refuses it.
+    """
+    try:
+        library = xla.library(jax.ffi.include_dir())
+        # A handler that XLA refuses would stop XLA itself from starting, if it came before.
+        jax.devices("cpu")
+        for function in (_UPDATE, _SUM):
+            handler = jax.ffi.pycapsule(getattr(library, function))
+            jax.ffi.register_ffi_target(xla.target(function), handler, platform="cpu")
+    except (UnsupportedError, OSError, RuntimeError) as error:
+        raise RecordError(f"native kernels cannot run in JAX: {error}") from error
+    return library
+
+
+def _key(kernel: Kernel) -> str:
+    """Returns the key of a kernel, under which the library finds it from now on."""
+    _library().legacy_opt_register(kernel.key.encode(), ctypes.c_void_p(kernel.address))
+    return kernel.key
+
+
+class XlaKernels:
+    """The kernels of a record."""
+
+    def __init__(self, record: Record) -> None:
+        self._kernels = native.Kernels(record)
+
+    def compile(self, group: Group) -> None:
+        """Compiles the programs of a group; raises a RecordError if one cannot be compiled."""
+        _library()
+        self._kernels.compile(group)
+
+    def updated(
+        self,
+        library: JaxLibrary,
+        updates: Mapping[int, ArrayUpdate],
+        scalars: Mapping[str, Any],
+        limit: Any,
+    ) -> Dict[int, Tuple[Any, Dict[str, Any]]]:
+        """Returns the new values of each variable and of its slots.
+
+        Args:
+          library: the library, which computes scalars exactly.
+          updates: the updates of all variables, whose ids are `Rows.in_range`.
+          scalars: the results of `Record.before`.
+          limit: the limit of the global norm, if the record clips gradients.
+        """
+        if not updates:
+            return {}
+        factor = None
+        if self._kernels.clips:
+            updates, factor = self._clipped(library, updates, limit)
+
+        def dense(gradient: Rows, value: Any) -> Any:
+            return written(jnp.zeros_like(value), *gradient.summed(library))
+
+        changed: List[Any] = []  # variables and slots, whose memory the results take
+        calls = []  # a call, its number in the update, and the positions of variable and slots
+        given = {name: plain(each) for name, each in {**scalars, FACTOR: factor}.items()}
+        for update in updates.values():
+            places = {name: len(changed) + 1 + i for i, name in enumerate(update.slots)}
+            its_calls = self._kernels.calls(update, factor is not None, dense)
+            calls += [(each, i, len(changed), places) for i, each in enumerate(its_calls)]
+            read = [x for each in its_calls for x in (each.gradient, each.ids, *_of(each, given))]
+            changed += _alike([update.variable, *update.slots.values()], read)
+        results = iter(_run(changed, calls, given))
+        return {
+            i: (next(results), {name: next(results) for name in update.slots})
+            for i, update in updates.items()
+        }
+
+    def _clipped(
+        self, library: JaxLibrary, updates: Mapping[int, ArrayUpdate], limit: Any
+    ) -> Tuple[Dict[int, ArrayUpdate], Any]:
+        """Returns updates with clipped rows, and the factor of other gradients.
+
+        As `clipping.clipped_by_global_norm`, which would compute the norm with operations of XLA.
+        """
+        do = Computation(library, self._kernels.dtype)
+        rows = {i: each.gradient for i, each in updates.items() if isinstance(each.gradient, Rows)}
+        if self._kernels.sums_rows:
+            rows = {i: library.summed_in_place(each) for i, each in rows.items()}
+        arrays = [rows[i].values if i in rows else each.gradient for i, each in updates.items()]
+        total = _alike([jnp.zeros((), "float64")], arrays)
+        keys = _key(self._kernels.sum_of_squares())
+        (total,) = _PRIMITIVE.bind(*total, *arrays, function=_SUM, results=1, keys=keys)
+        (factor,) = clipping.factors_for(do, library.array(total), [limit])
+        clipped = dict(updates)
+        for i, each in rows.items():
+            product = plain(do("Mul", library.array(each.values), factor))
+            clipped[i] = updates[i]._replace(gradient=each._replace(values=product))
+        return clipped, factor
+
+
+def _of(call: standalone.Update, given: Mapping[str, Any]) -> List[Any]:
+    """Returns the scalars of a kernel."""
+    return [jnp.asarray(given[x.name], dtype_of(x.dtype)) for x in call.kernel.inputs.scalars]
+
+
+def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any]) -> List[Any]:
+    """Runs all calls in one operation, and returns the new values of variables and slots."""
+    operands = list(changed)
+    kernels: Dict[str, int] = {}  # positions of keys
+    scalars: List[int] = []  # the positions of the scalars of each kernel
+    table: List[int] = []
+
+    def position(operand: Any) -> int:
+        operands.append(operand)
+        return len(operands) - 1
+
+    # Small variables of the same kernel are shared out among threads.
+    for call, _, place, slots in sorted(calls, key=lambda each: (each[1], each[0].kernel.key)):
+        key = _key(call.kernel)
+        if key not in kernels:
+            kernels[key] = len(kernels)
+            scalars += map(position, _of(call, given))
+        ids = 0 if call.ids is None else 1 + position(call.ids)
+        of_slots = [1 + slots[each.name] for each in call.kernel.inputs.all_slots]
+        row = call.row_at(1 + place, 1 + position(call.gradient), ids, of_slots)
+        row[standalone.KERNEL] = kernels[key]
+        table += row
+    attributes = {"keys": "".join(kernels), "scalars": tuple(scalars), "updates": tuple(table)}
+    return _PRIMITIVE.bind(*operands, function=_UPDATE, results=len(changed), **attributes)
+
+
+def _alike(arrays: Sequence[Any], others: Iterable[Any]) -> List[Any]:
+    """Returns arrays that vary over the same axes of `jax.shard_map` as all arrays together."""
+    axes = frozenset().union(*[_axes(each) for each in (*arrays, *others) if each is not None])
+    return [
+        jax.lax.pcast(each, tuple(axes - _axes(each)), to="varying") if axes - _axes(each) else each
+        for each in arrays
+    ]
+
+
+def _axes(array: Any) -> FrozenSet[Any]:
+    return getattr(getattr(jax.typeof(array), "mat", None), "varying", frozenset())
+
+
+# --- The operation of JAX. Its first operands and its results are the same memory.
+
+
+def _refused(message: str, *_: Any, **__: Any) -> NoReturn:
+    raise RecordError(f'native kernels {message}, or pass level="exact"')
+
+
+def _lowered(ctx: Any, *operands: Any, function: str, results: int, **attributes: Any) -> Any:
+    """Writes the operation for XLA on processors."""
+    context = ctx.module_context.axis_context
+    mesh = getattr(context, "mesh", None)
+    manual = {*getattr(context, "manual_axes", ()), *getattr(mesh, "manual_axes", ())}
+    if getattr(context, "num_devices", 1) > 1 or {*getattr(mesh, "axis_names", ())} - manual:
+        # XLA would gather the arrays, and make the step on each device.
+        _refused("cannot be shared out among devices by XLA: call the step in jax.shard_map")
+    aliases = {i: i for i in range(results)}
+    rule = jax.ffi.ffi_lowering(xla.target(function), operand_output_aliases=aliases)
+    attributes.update((k, np.array(v, np.int64)) for k, v in attributes.items() if k != "keys")
+    return rule(ctx, *operands, **attributes)
+
+
+@functools.partial(jax.jit, static_argnames="params")
+def _compiled(*operands: Any, params: Tuple[Tuple[str, Any], ...]) -> Any:
+    return _PRIMITIVE.bind(*operands, **dict(params))
+
+
+_PRIMITIVE = Primitive("legacy_opt_native")
+_PRIMITIVE.multiple_results = True
+_PRIMITIVE.def_abstract_eval(lambda *avals, results, **_: avals[:results])
+_PRIMITIVE.def_impl(lambda *operands, **params: _compiled(*operands, params=(*params.items(),)))
+mlir.register_lowering(_PRIMITIVE, _lowered, platform="cpu")
+_ON_CPU = "train on processors only: put the arrays on jax.devices('cpu')"
+mlir.register_lowering(_PRIMITIVE, functools.partial(_refused, _ON_CPU))
+_OF_LOSS = "have no gradients: differentiate the loss without the step"
+ad.primitive_jvps[_PRIMITIVE] = functools.partial(_refused, _OF_LOSS)
+_IN_TURN = "cannot run in jax.vmap: use jax.lax.map"  # a norm would be that of the batch
+batching.primitive_batchers[_PRIMITIVE] = functools.partial(_refused, _IN_TURN)
