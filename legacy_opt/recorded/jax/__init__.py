@@ -89,7 +89,7 @@ class JaxOptimizer:
     def __init__(
         self,
         record: Record,
-        level: str = AUTO,
+        level: str = "auto",
         **hyperparameters: Union[float, Callable[[Any], Any]],
     ) -> None:
         check_level(level, ALL_LEVELS)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 import keras
 
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters, started, stored_shape
-from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, check_level
+from legacy_opt.recorded.arrays.library import ALL_LEVELS, check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.writing import dumps
@@ -67,7 +67,7 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         self,
         record: Union[Record, str],
         learning_rate: Any = None,
-        level: str = AUTO,
+        level: str = "auto",
         hyperparameters: Optional[Mapping[str, float]] = None,
         tables: Sequence[str] = (),
         **kwargs: Any,

@@ -76,7 +76,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], record: Record, level: str = AUTO, **hyperparameters: Any
+        self, params: Iterable[Any], record: Record, level: str = "auto", **hyperparameters: Any
     ) -> None:
         check_level(level, ALL_LEVELS)
         self.record = record
