@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-import operator
 import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -75,8 +74,10 @@ class NativeOptimizer(NumpyOptimizer):
             self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
     def _run(self, found: List[ArrayUpdate], scalars: Mapping[str, Any], limit: Any) -> None:
-        jobs = [(Job(self._kernels, update), scalars, limit) for update in found]
-        run(self._kernels, jobs, self._threads)
+        jobs = [Job(self._kernels, update) for update in found]
+        gradients = [job.gradient for job in jobs]
+        given = with_factors(self._kernels, gradients, [scalars], [limit], self._threads)
+        run([(job, 0) for job in jobs], given, self._threads)
 
 
 def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
@@ -155,10 +156,11 @@ class Kernels:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
 
 
-def level_for(kernels: Kernels, groups: Iterable[Group], elsewhere: str = "") -> str:
+def level_for(kernels: Any, groups: Iterable[Group], elsewhere: str = "") -> str:
     """Returns the level that "auto" means, and says it in a line of the log `legacy_opt`.
 
-    `elsewhere` is the device of variables that are not in the memory of the processor.
+    `kernels` are the `Kernels` of a target, or an object like them. `elsewhere` is the device of
+    variables that are not in the memory of the processor.
     """
     if elsewhere:
         _log(logging.INFO, f'the level is "exact": native kernels cannot train on {elsewhere}')
@@ -227,9 +229,19 @@ class Job:
         self._kernels = kernels
         self.update = update._replace(gradient=gradient)
 
-    def rows(self, factor: Any) -> List[Tuple[Kernel, List[int]]]:
-        """Returns the kernels, and the rows of the table for `standalone.run`; see `updates`."""
-        self._held = self.updates(factor)
+    def calls(self, factor: Any) -> List[Tuple[Kernel, List[int]]]:
+        """Returns calls of kernels, the kernel and the row of a `Table`; keeps their arrays.
+
+        A gradient is multiplied by the factor, if it is not None. The factor of a gradient that is
+        not sparse is the scalar `FACTOR` of the kernel.
+        """
+        update = self.update
+        if isinstance(update.gradient, Rows) and factor is not None:
+            # Before rows of equal ids are added.
+            do = Computation(NumpyLibrary(), self._kernels.dtype)
+            product = do("Mul", update.gradient.values, factor)
+            update = update._replace(gradient=update.gradient._replace(values=product))
+        self._held = self._kernels.calls(update, factor is not None, _dense)
         return [(each.kernel, each.row) for each in self._held]
 
     @property
@@ -239,19 +251,6 @@ class Job:
         values = gradient.values if isinstance(gradient, Rows) else gradient
         return values.ctypes.data, values.size
 
-    def updates(self, factor: Any = None) -> List[standalone.Update]:
-        """Returns the calls of kernels, with the gradient multiplied by a factor if there is one.
-
-        The factor of a gradient that is not sparse is the scalar `FACTOR` of the kernel.
-        """
-        update = self.update
-        if isinstance(update.gradient, Rows) and factor is not None:
-            # Before rows of equal ids are added.
-            do = Computation(NumpyLibrary(), self._kernels.dtype)
-            product = do("Mul", update.gradient.values, factor)
-            update = update._replace(gradient=update.gradient._replace(values=product))
-        return self._kernels.calls(update, factor is not None, _dense)
-
 
 def _dense(gradient: Rows, value: np.ndarray) -> np.ndarray:
     dense = np.zeros_like(value)
@@ -260,50 +259,67 @@ def _dense(gradient: Rows, value: np.ndarray) -> np.ndarray:
     return dense
 
 
+class Table:
+    """Calls of kernels for `standalone.run`, which may be made again with other scalars.
+
+    Args:
+      calls: the kernel, the row of `numbers`, and the number of the scalars of each call.
+    """
+
+    def __init__(self, calls: Sequence[Tuple[Kernel, List[int], int]]) -> None:
+        self.numbers = np.array([row for _, row, _ in calls], np.int64)
+        self._alike: Dict[Tuple[str, int], Tuple[Kernel, List[int]]] = {}
+        for i, (kernel, _, which) in enumerate(calls):
+            self._alike.setdefault((kernel.key, which), (kernel, []))[1].append(i)
+
+    def run(
+        self, scalars: Sequence[Mapping[str, Any]], threads: int, team: Optional[int] = None
+    ) -> None:
+        """Makes the calls. `scalars` are the results of `Record.before`, and perhaps a `FACTOR`."""
+        held = []
+        for (_, which), (kernel, places) in self._alike.items():
+            inputs, given = kernel.inputs.scalars, scalars[which]
+            values = {each.name: np.asarray(given[each.name], each.dtype) for each in inputs}
+            held.append(standalone.Scalars(kernel, values))
+            self.numbers[places, standalone.SCALARS] = held[-1].address
+        standalone.run(self.numbers, threads, team)
+
+
 def run(
-    kernels: Kernels,
-    jobs: Sequence[Tuple[Job, Mapping[str, Any], Any]],
+    jobs: Iterable[Tuple[Job, int]],
+    scalars: Sequence[Mapping[str, Any]],
     threads: int,
     team: Optional[int] = None,
 ) -> None:
-    """Runs jobs in one call. If the record clips gradients, computes their global norm before.
-
-    Args:
-      kernels: the kernels.
-      jobs: a `Job` or an object like it, the results of `Record.before`, and the limit of the norm
-        or None, for each variable. The squares of gradients are added in this order.
-      threads: see `standalone.run`.
-      team: see `standalone.run`.
-    """
-    if not jobs:
-        return
-    factors: Sequence[Any] = [None] * len(jobs)
-    if kernels.clips:
-        kernel = kernels.sum_of_squares()
-        gradients = [job.gradient for job, _, _ in jobs]
-        total = standalone.sum_of_gradients(kernel, gradients, threads, team)
-        do = Computation(NumpyLibrary(), kernels.dtype)
-        factors = clipping.factors_for(do, np.float64(total), [limit for _, _, limit in jobs])
-    held: Dict[Any, standalone.Scalars] = {}
-    alone, successive = [], []  # rows of jobs that have one row, and of those that have two
-    for (job, scalars, _), factor in zip(jobs, factors):
-        rows = job.rows(factor)
-        for kernel, row in rows:
-            key = kernel.key, id(scalars), id(factor)
-            if key not in held:
-                given = {**scalars, FACTOR: factor}
-                held[key] = standalone.Scalars(
-                    kernel,
-                    {x.name: np.asarray(given[x.name], x.dtype) for x in kernel.inputs.scalars},
-                )
-            row[standalone.SCALARS] = held[key].address
-            (alone if len(rows) == 1 else successive).append(row)
+    """Runs jobs in one call; `jobs` are pairs of a job and the number of its scalars."""
+    alone, successive = [], []  # calls of jobs that have one call, and of those that have two
+    for job, which in jobs:
+        calls = [(*call, which) for call in job.calls(scalars[which].get(FACTOR))]
+        (alone if len(calls) == 1 else successive).extend(calls)
     # Small variables of the same kernel are shared out among threads.
-    alone.sort(key=_KERNEL_AND_SCALARS)
-    standalone.run(np.array(alone + successive, np.int64), threads, team)
+    alone.sort(key=lambda call: (call[0].key, call[2]))
+    Table(alone + successive).run(scalars, threads, team)
 
 
-_KERNEL_AND_SCALARS = operator.itemgetter(standalone.KERNEL, standalone.SCALARS)
+def with_factors(
+    kernels: Kernels,
+    gradients: Sequence[Tuple[int, int]],
+    scalars: Sequence[Mapping[str, Any]],
+    limits: Sequence[Any],
+    threads: int,
+    team: Optional[int] = None,
+) -> Sequence[Mapping[str, Any]]:
+    """Returns the scalars and, if the record clips gradients by their global norm, the factor.
+
+    `gradients` are pairs of address and size, whose squares are added in their order; `limits` has
+    the limit of the norm for each of `scalars`.
+    """
+    if not kernels.clips or not gradients:
+        return scalars
+    total = standalone.sum_of_gradients(kernels.sum_of_squares(), gradients, threads, team)
+    do = Computation(NumpyLibrary(), kernels.dtype)
+    factors = clipping.factors_for(do, np.float64(total), limits)
+    return [{**each, FACTOR: factor} for each, factor in zip(scalars, factors)]
 
 
 def _unshared(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

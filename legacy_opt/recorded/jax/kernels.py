@@ -193,10 +193,15 @@ def _compiled(*operands: Any, params: Tuple[Tuple[str, Any], ...]) -> Any:
     return _PRIMITIVE.bind(*operands, **dict(params))
 
 
+def _run_now(*operands: Any, **params: Any) -> Any:
+    with jax.disable_jit(False):
+        return _compiled(*operands, params=tuple(params.items()))
+
+
 _PRIMITIVE = Primitive("legacy_opt_native")
 _PRIMITIVE.multiple_results = True
 _PRIMITIVE.def_abstract_eval(lambda *avals, results, **_: avals[:results])
-_PRIMITIVE.def_impl(lambda *operands, **params: _compiled(*operands, params=(*params.items(),)))
+_PRIMITIVE.def_impl(_run_now)
 mlir.register_lowering(_PRIMITIVE, _lowered, platform="cpu")
 _ON_CPU = "train on processors only: put the arrays on jax.devices('cpu')"
 mlir.register_lowering(_PRIMITIVE, functools.partial(_refused, _ON_CPU))

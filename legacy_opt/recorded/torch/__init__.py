@@ -11,7 +11,6 @@ the memory of the processor and there are kernels, else "exact".
 from __future__ import annotations
 
 import collections
-import functools
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -22,7 +21,7 @@ from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, EXACT, FAST, NA
 from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
-from legacy_opt.recorded.torch.kernels import TensorKernels
+from legacy_opt.recorded.torch.kernels import Item, TensorKernels
 from legacy_opt.recorded.torch.known import KnownTensors
 from legacy_opt.recorded.torch.library import TorchLibrary
 from legacy_opt.recorded.torch.rows import TorchRows
@@ -229,17 +228,21 @@ class RecordedOptimizer(torch.optim.Optimizer):
     @torch.compiler.disable
     def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Updates all parameters by kernels."""
-        kernels, jobs = self._kernels, []
-        for group, of_group, group_given in zip(self.param_groups, scalars, given):
-            numbers = {name: each.numpy() for name, each in of_group.items()}
-            limit = group_given[CLIP_NORM].numpy() if self.record.clipping is not None else None
-            for name, parameter in named(group):
-                if parameter.grad is not None:
-                    update = functools.partial(self._update_of, name, parameter, group["axes"])
-                    job = kernels.job(parameter, self.state[parameter], update)
-                    if job is not None:
-                        jobs.append((job, numbers, limit))
-        kernels.run(jobs)
+        numbers = [{name: each.numpy() for name, each in group.items()} for group in scalars]
+        clips = self.record.clipping is not None
+        limits = [each[CLIP_NORM].numpy() if clips else None for each in given]
+        state = self.state
+        items = [
+            Item(name, parameter, state[parameter], group["axes"], i)
+            for i, group in enumerate(self.param_groups)
+            for name, parameter in named(group)
+            if parameter.grad is not None
+        ]
+
+        def update_of(item: Item) -> interpreter.ArrayUpdate:
+            return self._update_of(item.name, item.parameter, item.axes)
+
+        self._kernels.run(items, update_of, numbers, limits)
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         """Returns the scalars of a step that `before` and `after` read."""

@@ -5,20 +5,37 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 
 from legacy_opt.native.runtime import standalone
-from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.recorded import native
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.records import Record, RecordError
-from legacy_opt.recorded.torch.known import KnownTensors
 
 _PROCESS = os.getpid()
+
+
+class Item(NamedTuple):
+    """A parameter with a gradient.
+
+    Attributes:
+      name: its name or None.
+      parameter: the parameter.
+      slots: its slots, which may not exist yet.
+      axes: the `axes` of its parameter group.
+      group: the number of its parameter group, and so of its scalars.
+    """
+
+    name: Optional[str]
+    parameter: Any
+    slots: Mapping[str, Any]
+    axes: Any
+    group: int
 
 
 class TensorKernels:
@@ -26,39 +43,63 @@ class TensorKernels:
 
     def __init__(self, record: Record) -> None:
         self.kernels = Kernels(record)
-        self._known: KnownTensors[_Known] = KnownTensors()
+        self._known: Optional[_Known] = None
 
-    def job(
-        self, parameter: Any, slots: Mapping[str, Any], update: Callable[[], ArrayUpdate]
-    ) -> Optional[Job]:
-        """Returns the update of a parameter with a gradient; None if it has no elements.
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(vars(self), _known=None)  # a copy has other tensors
+
+    def run(
+        self,
+        items: Sequence[Item],
+        update_of: Callable[[Item], ArrayUpdate],
+        scalars: Sequence[Mapping[str, Any]],
+        limits: Sequence[Any],
+    ) -> None:
+        """Updates parameters.
 
         Args:
-          parameter: the parameter.
-          slots: its slots; they may not exist yet.
-          update: a function that checks and returns the update, and creates missing slots. It is
+          items: the parameters.
+          update_of: a function that checks and returns an update, and creates missing slots. It is
             not called if the tensors are those of the last step; the gradient may be another one.
+          scalars: see `native.with_factors`.
+          limits: see `native.with_factors`.
         """
-        known = self._known.get(parameter, slots)
-        if known is not None and known.fits(parameter.grad):
-            return _KnownJob(known, parameter.grad.data_ptr())
-        checked = update()
-        if not checked.variable.numel():
-            return None
-        job = _TensorJob(self.kernels, checked)
-        if job.is_plain:
-            known = _Known.of(self.kernels, parameter, job)
-            self._known.put(parameter, checked.slots, known)
-        return job
-
-    def run(self, jobs: Sequence[Tuple[Job, Mapping[str, Any], Any]]) -> None:
-        """Runs the jobs of a step; see `native.run`."""
-        team = _team() if os.getpid() == _PROCESS else None  # OpenMP's threads do not survive forks
-        native.run(self.kernels, jobs, torch.get_num_threads(), team)
-        for job, _, _ in jobs:
+        known, places = self._known, {}
+        addresses = None if known is None else known.addresses(items)
+        if known is not None and addresses is not None:
+            places = {place: i for i, place in enumerate(known.places)}
+        jobs = {}
+        for i, item in enumerate(items):
+            update = None if i in places else update_of(item)
+            if update is not None and update.variable.numel():
+                jobs[i] = _TensorJob(self.kernels, update)
+        gradients = [
+            (int(addresses[places[i]]), known.sizes[places[i]]) if i in places else jobs[i].gradient
+            for i in (sorted({*places, *jobs}) if self.kernels.clips else ())
+        ]
+        threads = _threads()
+        scalars = native.with_factors(self.kernels, gradients, scalars, limits, *threads)
+        if places:
+            known.table.run(scalars, *threads)
+            _mark(known.changed)
+        if jobs:
+            native.run([(job, items[i].group) for i, job in jobs.items()], scalars, *threads)
+        for job in jobs.values():
             job.finish()
-        # Tells autograd that the tensors have changed.
-        torch.autograd.graph.increment_version([each for job, _, _ in jobs for each in job.tensors])
+            _mark(job.tensors)
+        if not places:
+            self._known = _Known(self.kernels, items, jobs)
+
+
+def _threads() -> Tuple[int, Optional[int]]:
+    """Returns the arguments `threads` and `team` of `standalone.run`."""
+    team = _team() if os.getpid() == _PROCESS else None  # OpenMP's threads do not survive forks
+    return torch.get_num_threads(), team
+
+
+def _mark(tensors: Sequence[Any]) -> None:
+    """Tells autograd that tensors have changed."""
+    torch.autograd.graph.increment_version(tensors)
 
 
 class _TensorJob(native.Job):
@@ -88,55 +129,74 @@ class _TensorJob(native.Job):
             self._variable.copy_(self._value)
 
 
-class _Known(NamedTuple):
-    """The update of a parameter whose tensors are contiguous, and have been checked."""
+class _Known:
+    """The parameters of a step whose tensors are contiguous, and have been checked.
 
-    tensors: Tuple[Any, ...]  # the parameter and its slots
-    spans: List[Tuple[int, int]]  # their memory
-    size: int  # elements
-    bytes: int  # of the gradient
-    kernel: Kernel
-    row: List[int]
+    Args:
+      kernels: the kernels.
+      items: all parameters of the step.
+      jobs: the jobs of the step, by the place of their item.
+    """
 
-    @classmethod
-    def of(cls, kernels: Kernels, parameter: Any, job: _TensorJob) -> _Known:
-        """Returns what is known after a job was made."""
-        factor = 1 if kernels.clips else None
-        ((kernel, row),) = job.rows(factor)
-        tensors, gradient = (parameter, *job.tensors[1:]), parameter.grad
-        spans = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in tensors]
-        return cls(tensors, spans, gradient.numel(), gradient.nbytes, kernel, row)
+    def __init__(
+        self, kernels: Kernels, items: Sequence[Item], jobs: Mapping[int, _TensorJob]
+    ) -> None:
+        self.places = [i for i, job in jobs.items() if job.is_plain]
+        self.sizes = [items[i].parameter.numel() for i in self.places]
+        tensors = [[items[i].parameter, *items[i].slots.values()] for i in self.places]
+        self.changed = [each for of_item in tensors for each in of_item]
+        self._tensors = _tensors(items)  # as long as they live, no other tensors have their ids
+        self._form = _form(items, self._tensors)
+        calls = []
+        for number, i in enumerate(self.places):
+            ((kernel, row),) = jobs[i].calls(1 if kernels.clips else None)
+            calls.append((kernel, row, items[i].group, number))
+        calls.sort(key=lambda call: (call[0].key, call[2]))  # as in `native.run`
+        self._numbers = [number for *_, number in calls]
+        self.table = native.Table([call[:3] for call in calls])
+        self._owners = [i for i, of_item in enumerate(tensors) for _ in of_item]
+        self._starts = np.array([each.data_ptr() for each in self.changed], np.int64)
+        self._ends = self._starts + [each.nbytes for each in self.changed]
+        self._bytes = np.array([items[i].parameter.nbytes for i in self.places], np.int64)
 
-    def fits(self, gradient: Any) -> bool:
-        """Returns whether the tensors have the same memory, and the gradient has other memory."""
-        first = gradient.data_ptr()
-        is_same = all(
-            each.data_ptr() == start for each, (start, _) in zip(self.tensors, self.spans)
-        )
-        return is_same and all(
-            end <= first or first + self.bytes <= start for start, end in self.spans
-        )
+    def addresses(self, items: Sequence[Item]) -> Optional[np.ndarray]:
+        """Returns the addresses of the gradients, which are now in the table.
+
+        Returns None if tensors are not the same, or a gradient is in the memory of its parameter or
+        slots.
+        """
+        if _form(items, _tensors(items)) != self._form or not self.places:
+            return None
+        gradients = [items[i].parameter.grad.data_ptr() for i in self.places]
+        addresses = np.array(gradients, np.int64)
+        first, last = addresses[self._owners], (addresses + self._bytes)[self._owners]
+        if ((first < self._ends) & (self._starts < last)).any():
+            return None
+        self.table.numbers[:, standalone.GRADIENT] = addresses[self._numbers]
+        return addresses
 
 
-class _KnownJob:
-    """The job of a known parameter."""
-
-    def __init__(self, known: _Known, gradient: int) -> None:
-        self.tensors = known.tensors
-        self.gradient = gradient, known.size
-        self._known = known
-
-    def rows(self, factor: Any) -> List[Tuple[Kernel, List[int]]]:
-        """Returns the kernel and the row of a table."""
-        row = self._known.row.copy()
-        row[standalone.GRADIENT] = self.gradient[0]
-        return [(self._known.kernel, row)]
-
-    def finish(self) -> None:
-        """Does nothing: the kernel has changed the tensors themselves."""
+def _tensors(items: Sequence[Item]) -> List[Any]:
+    return [tensor for each in items for tensor in (each.parameter, *each.slots.values())]
 
 
-Job = Union[_TensorJob, _KnownJob]
+def _form(items: Sequence[Item], tensors: Sequence[Any]) -> Sequence[Any]:
+    """Returns what must be the same in the next step; the addresses of gradients need not."""
+    gradients = [each.parameter.grad for each in items]
+    dense = [each for each in gradients if each.layout is torch.strided]
+    both = [*tensors, *dense]
+    return (
+        [*map(id, tensors)],
+        [each.data_ptr() for each in tensors],
+        [(each.name, each.axes, each.group, *each.slots) for each in items],
+        [each.parameter.shape for each in items],
+        [each.layout for each in gradients],
+        [each.is_neg() for each in dense],
+        # Tensors that are not contiguous are checked in each step.
+        [each.is_contiguous() for each in both],
+        [each.numel() for each in both],
+        [each.dtype for each in both],
+    )
 
 
 @functools.lru_cache(maxsize=None)

@@ -113,7 +113,24 @@ def value_is_transposed(parameter, optimizer):
     parameter.data = parameter.data.t().contiguous().t()
 
 
-CHANGES = [gradient_in_place, gradient_is_the_parameter, gradient_overlaps_a_slot]
+def slots_are_swapped(parameter, optimizer):
+    m, v = optimizer.state[parameter].values()  # in the same order as before
+    optimizer.state[parameter] = {"v": m.abs_(), "m": v}
+
+
+def value_is_reshaped(parameter, optimizer):
+    del optimizer.state[parameter]
+    parameter.data = parameter.data.view(25)
+    parameter.grad = drawn(25, seed=3)
+
+
+CHANGES = [
+    slots_are_swapped,
+    value_is_reshaped,
+    gradient_in_place,
+    gradient_is_the_parameter,
+    gradient_overlaps_a_slot,
+]
 CHANGES += [gradient_is_transposed, gradient_is_expanded, slot_is_replaced, state_is_loaded]
 CHANGES += [value_is_replaced, value_is_transposed]
 
