@@ -8,7 +8,7 @@ import pytest
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
-from legacy_opt.recorded.native import NativeOptimizer
+from legacy_opt.recorded.native import Job, NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.support.checkpoints.v1_checkpoints import write_tensors
 
@@ -78,12 +78,11 @@ def test_slots_in_the_memory_of_others():
 def test_the_door_to_kernels_checks_gradients():
     optimizer = made(NativeOptimizer)
     group = optimizer.record.group_of("w", (4, 3))
-    scalars, _ = optimizer._scalars()
 
     def update(program, gradient):
         variable, slots = optimizer.variables["w"], optimizer.state.slots["w"]
         update = ArrayUpdate("w", group, program, variable, gradient, slots)
-        optimizer._kernels.update(update, scalars)
+        Job(optimizer._kernels, update)
 
     for wrong in GRADIENT[:2], GRADIENT.astype("f8"), GRADIENT.T:
         refused("'w': the gradient is .*, expected float32", update, group.dense, wrong)
