@@ -16,6 +16,7 @@ import pytest
 
 from legacy_opt import recorded
 from legacy_opt.native.runtime import cache, xla
+from legacy_opt.recorded import native
 from legacy_opt.recorded.jax import JaxOptimizer, Rows, kernels
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
@@ -189,7 +190,7 @@ def test_steps_in_other_functions(record):
 @pytest.mark.parametrize("donated", [(), (0, 1)])
 def test_one_array_in_several_places(donated):
     """A parameter is its own gradient; two parameters, or slots, are the same array."""
-    optimizer, exact = JaxOptimizer(LAZY_ADAM, "native"), JaxOptimizer(LAZY_ADAM)
+    optimizer, exact = JaxOptimizer(LAZY_ADAM, "native"), JaxOptimizer(LAZY_ADAM, "exact")
 
     def step(optimizer, w, state):
         params = {"a": w, "b": w, "c": state.slots["m"]["a"] + 0, "d": w}
@@ -222,7 +223,7 @@ def test_without_x64():
     record = recorded.load("LARSOptimizer")
     with jax.enable_x64(False):
         weights, params = {"w": start()["matrix"]}, {"w": start()["matrix"]}
-        refused("jax_enable_x64", JaxOptimizer, record)
+        refused("jax_enable_x64", JaxOptimizer, record, "exact")
         refused("has numbers of int64", JaxOptimizer, LAMB, "native")
         reference, optimizer = NumpyOptimizer(record, weights), JaxOptimizer(record, "native")
         state = optimizer.init(params)
@@ -269,6 +270,17 @@ def without_library(monkeypatch, tmp_path):
     yield monkeypatch
     for each in loaded:
         each.cache_clear()
+
+
+def test_the_default_level():
+    assert JaxOptimizer(LAZY_ADAM).level == "native"
+
+
+def test_the_default_level_without_a_compiler(without_library, caplog):
+    native._log.cache_clear()
+    assert JaxOptimizer(LAZY_ADAM).level == "exact"
+    assert 'the level is "exact", which is slower than "native"' in caplog.text
+    assert "no C++ compiler" in caplog.text
 
 
 def test_libraries_of_the_wheel(without_library, tmp_path):

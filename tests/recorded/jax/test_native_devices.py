@@ -48,6 +48,10 @@ def shared_out(function, **specs):
     return jax.jit(jax.shard_map(function, mesh=mesh(), **specs))
 
 
+def the_default_level():
+    assert JaxOptimizer(RECORD).level == "exact"
+
+
 def pmap():
     optimizer = JaxOptimizer(RECORD, "native")
     w, state = HALVES, jax.tree.map(lambda x: jnp.stack([x, x]), optimizer.init(HALVES[0]))
@@ -114,7 +118,8 @@ def refused():
     assert found.devices() == {jax.devices()[1]}
 
 
-CASES = {each.__name__: each for each in (pmap, shard_map, replicated, diverging, refused)}
+FUNCTIONS = (the_default_level, pmap, shard_map, replicated, diverging, refused)
+CASES = {each.__name__: each for each in FUNCTIONS}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -19,7 +19,7 @@ def test_other_values_of_hyperparameters(name):
     """Records follow numbers and schedules; where they cannot, these are refused."""
     record, hyper, gradients, expected = references.with_other_hyperparameters(name)
     schedules = {name: lambda count, each=each: each + 0 * count for name, each in hyper.items()}
-    optimizer, params = JaxOptimizer(record, **schedules), {"w": ones((4, 3))}
+    optimizer, params = JaxOptimizer(record, "exact", **schedules), {"w": ones((4, 3))}
     state, step = jax.jit(optimizer.init)(params), jax.jit(optimizer.step)
     transformation, its_params = from_record(record, **hyper), {"w": ones((4, 3))}
     its_state, update = transformation.init(its_params), jax.jit(transformation.update)
@@ -58,11 +58,11 @@ def test_parameters_gradients_and_state():
     refused("of the shape [2]", optimizer.update, {"w": ones(2)}, state, params)
     rows = {"w": Rows(jnp.ones(1, int), ones((1, 2)))}
     refused("for Rows, use JaxOptimizer.step", optimizer.update, rows, state, params)
-    step = JaxOptimizer(LAZY_ADAM).step
+    step = JaxOptimizer(LAZY_ADAM, "exact").step
     refused("ids must be integers", step, params, state, {"w": Rows(*2 * [ones((1, 2))])})
     changed = state._replace(hyperparams={"rate": 1.0})
     refused("hyperparams must be ['beta1'", optimizer.update, params, changed, params)
-    step = JaxOptimizer(references.WITHOUT_ROWS).step
+    step = JaxOptimizer(references.WITHOUT_ROWS, "exact").step
     refused("sparse gradients: no rows", step, params, state, rows)
 
 

@@ -108,7 +108,7 @@ def test_rows_with_repeated_ids_and_padding(name):
     record, table = recorded.load(name), np.ones((50, 4), "f4")
     weights = {"w": table.copy()}
     reference = NumpyOptimizer(record, weights)
-    optimizer = JaxOptimizer(record)
+    optimizer = JaxOptimizer(record, "exact")
     state, step = optimizer.init(table), jax.jit(optimizer.update_rows)
     for _ in range(3):
         ids = RANDOM.randint(0, 20, 300)
@@ -124,7 +124,7 @@ def test_rows_with_repeated_ids_and_padding(name):
 
 @pytest.mark.parametrize("shape, ids", [((0, 3), []), ((3, 0), [1]), ((3, 2), [])])
 def test_rows_of_empty_tables(shape, ids):
-    optimizer = JaxOptimizer(LAZY_ADAM)
+    optimizer = JaxOptimizer(LAZY_ADAM, "exact")
     table, values = ones(shape), ones((len(ids), *shape[1:]))
     rows = Rows(jnp.array(ids, jnp.int32), values)
     new, _ = optimizer.step([table], optimizer.init([table]), [rows])
@@ -139,7 +139,7 @@ def test_clipping(kind):
     record = LAZY_ADAM._replace(clipping=kind, hyperparameters=hyperparameters)
     weights = {"w": np.ones((9, 2), "f4"), "b": np.ones(2, "f4")}
     params = collections.OrderedDict((name, each.copy()) for name, each in weights.items())
-    reference, optimizer = NumpyOptimizer(record, weights), JaxOptimizer(record)
+    reference, optimizer = NumpyOptimizer(record, weights), JaxOptimizer(record, "exact")
     state, step = optimizer.init(params), jax.jit(optimizer.step)
     for _ in range(5):
         ids, values = RANDOM.randint(0, 5, 12), RANDOM.randn(12, 2).astype("f4")
@@ -154,7 +154,7 @@ def test_clipping(kind):
 def test_gradients_that_are_products():
     """XLA does not merge the product of the caller with the sums of the rule."""
     record = recorded.load("MomentumOptimizer")
-    optimizer = JaxOptimizer(record)
+    optimizer = JaxOptimizer(record, "exact")
     a, b = (RANDOM.randn(1000).astype("f4") for _ in range(2))
     weights = {"w": np.ones(1000, "f4")}
     reference, w = NumpyOptimizer(record, weights), weights["w"].copy()
@@ -174,7 +174,7 @@ def test_denormals(name):
     record = recorded.load(name)
     weights = {"w": np.full(64, 2e-38, "f4")}
     reference = NumpyOptimizer(record, weights, learning_rate=1.0)
-    optimizer, w = JaxOptimizer(record, learning_rate=1.0), weights["w"].copy()
+    optimizer, w = JaxOptimizer(record, "exact", learning_rate=1.0), weights["w"].copy()
     state, step = optimizer.init(w), jax.jit(optimizer.step)
     for _ in range(5):
         gradient = (RANDOM.rand(64) * 2e-38).astype("f4")
@@ -187,7 +187,7 @@ def test_signs():
     """A value by whose sign Python decides becomes no other one, also in compiled steps."""
     record = recorded.load("AddSignOptimizer")._replace(nonzero=("alpha",))
     params, gradients = {"w": ones(2)}, {"w": ones(2)}
-    optimizer, transformation = JaxOptimizer(record), from_record(record)
+    optimizer, transformation = JaxOptimizer(record, "exact"), from_record(record)
     state, step, update = optimizer.init(params), jax.jit(optimizer.step), transformation.update
     for value, is_right in (0.5, True), (0.0, False), (-0.5, False), (np.nan, False):
         its = optax.tree_utils.tree_set(state, alpha=jnp.float32(value))
@@ -196,7 +196,7 @@ def test_signs():
             assert np.isfinite(each["w"]).all() if is_right else np.isnan(each["w"]).all(), value
         if value <= 0:
             refused("to 0 or another sign", optimizer.step, params, its, gradients)
-    plain = JaxOptimizer(recorded.load("AddSignOptimizer"), alpha=0.5)
+    plain = JaxOptimizer(recorded.load("AddSignOptimizer"), "exact", alpha=0.5)
     expected, _ = jax.jit(plain.step)(params, plain.init(params), gradients)
     its = optax.tree_utils.tree_set(state, alpha=jnp.float32(0.5))
     assert np.array_equal(step(params, its, gradients)[0]["w"], expected["w"])
@@ -212,7 +212,7 @@ def without_x64():
 def test_records_that_need_x64(name, without_x64):
     record = recorded.load(name)
     try:
-        JaxOptimizer(record)
+        JaxOptimizer(record, "exact")
     except recorded.RecordError as error:
         assert "jax_enable_x64" in str(error)
     from_record(record, "fast").init(ones((2, 2)))

@@ -36,7 +36,7 @@ def test_trees():
 def test_names():
     """Records by names take the keys of the path to a parameter."""
     group = LAZY_ADAM.groups[0]._replace(ranks=None, variables={"dense/kernel": (3, 2)})
-    optimizer = JaxOptimizer(LAZY_ADAM._replace(groups=(group,)))
+    optimizer = JaxOptimizer(LAZY_ADAM._replace(groups=(group,)), "exact")
     optimizer.init({"dense": {"kernel": ones((3, 2))}})
     refused("no update for a variable 'dense/bias'", optimizer.init, {"dense": {"bias": ones(2)}})
 
@@ -100,7 +100,7 @@ def test_parts_that_completed_different_steps():
 def test_states_that_do_not_fit():
     """Names that occur twice, slots of other shapes and steps that are no whole numbers."""
     record = MOMENTUM
-    optimizer = JaxOptimizer(record)
+    optimizer = JaxOptimizer(record, "exact")
     params = {"a": {"b": ones(2)}, "a/b": ones(2)}
     state = optimizer.init(params)
     refused("two parameters have the name 'a/b'", jax_state.state_of, record, state, params)

@@ -103,7 +103,7 @@ def test_a_training_goes_on_from_a_state_file_in_pytorch_and_numpy(tmp_path):
 def test_variables_that_are_not_trained():
     """Moving averages are in a state, if they have names."""
     layer, norm = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)
-    optimizer = RecordedOptimizer([("w", layer.weight)], LAZY_ADAM)
+    optimizer = RecordedOptimizer([("w", layer.weight)], LAZY_ADAM, "exact")
     names = {"net/moving_mean": norm.running_mean, "kernel": layer.weight, "b": layer.bias}
     norm.running_mean.fill_(7)
     state = torch_state.state_of(optimizer, names)
@@ -129,7 +129,7 @@ def test_integers():
     """Counts keep their dtype, although PyTorch casts all state to the parameter's."""
     record = recorded.load("AdagradDecayOptimizer")
     parameters = [torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
-    one, other = (RecordedOptimizer([each], record) for each in parameters)
+    one, other = (RecordedOptimizer([each], record, "exact") for each in parameters)
     parameters[0].grad = torch.ones(3, 2)
     one.step()
     other.load_state_dict(one.state_dict())
@@ -139,7 +139,7 @@ def test_integers():
 def test_rows_without_a_gradient_do_not_change_and_equal_ids_are_added():
     table = torch.nn.Embedding(10, 3, sparse=True)
     before = table.weight.detach().clone()
-    optimizer = RecordedOptimizer(table.parameters(), LAZY_ADAM)
+    optimizer = RecordedOptimizer(table.parameters(), LAZY_ADAM, "exact")
     table(torch.tensor([1, 1, 3])).sum().backward()
     optimizer.step()
     changed = (table.weight.detach() != before).any(1)
@@ -181,7 +181,7 @@ def test_slots_that_exchange_values():
         program["changes"]["old"] = ["assign", node]
     record = recorded.loads(json.dumps(document))
     parameter = torch.nn.Parameter(torch.ones(2))
-    optimizer = RecordedOptimizer([parameter], record, momentum=1.0)
+    optimizer = RecordedOptimizer([parameter], record, "exact", momentum=1.0)
     parameter.grad = torch.ones(2)
     for _ in range(3):
         optimizer.step()
@@ -194,7 +194,7 @@ def test_order_of_equal_ids():
     torch.manual_seed(0)
     parameter = torch.nn.Parameter(torch.zeros(100, 4))
     record = recorded.load("GradientDescentOptimizer")
-    step = RecordedOptimizer([parameter], record, learning_rate=1.0).step
+    step = RecordedOptimizer([parameter], record, "exact", learning_rate=1.0).step
     ids, rows = torch.randint(0, 50, (1, 20000)), torch.randn(20000, 4)
     found = []
     for each in [step] + 9 * [torch.compile(step)]:
@@ -209,7 +209,7 @@ def test_order_of_equal_ids():
 def test_parameters_without_elements_are_left_alone(name):
     parameter = torch.nn.Parameter(torch.ones(0, 3))
     parameter.grad = torch.ones(0, 3)
-    RecordedOptimizer([parameter], recorded.load(name)).step()
+    RecordedOptimizer([parameter], recorded.load(name), "exact").step()
 
 
 @pytest.mark.parametrize("level", ["exact", "native"])
@@ -236,5 +236,7 @@ def test_groups_that_come_later(level):
     other = {"params": [("c", torch.nn.Parameter(torch.ones(3, 2)))], "beta1": 0.5}
     refused("must have the betas", optimizer.add_param_group, other)
     groups = [{"params": [("a", a)]}, dict(other, params=[("b", b)])]
-    powers = [each["beta1_power"] for each in RecordedOptimizer(groups, record).param_groups]
+    powers = [
+        each["beta1_power"] for each in RecordedOptimizer(groups, record, "exact").param_groups
+    ]
     np.testing.assert_array_equal(powers, np.array([0.9, 0.5], "f4"))
