@@ -121,7 +121,8 @@ class _TensorJob(native.Job):
         super().__init__(kernels, in_numpy)
         self._variable, self._value = variable, value
         is_same = value.data_ptr() == variable.data_ptr()
-        self.is_plain = is_same and self.update.gradient is gradient
+        is_dense = not isinstance(update.gradient, tuple)
+        self.is_plain = is_same and is_dense and update.gradient.data_ptr() == self.gradient[0]
 
     def finish(self) -> None:
         """Writes the new value into the variable, if it is not contiguous."""
