@@ -22,7 +22,6 @@ from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
 from legacy_opt.recorded.torch.kernels import Item, TensorKernels
-from legacy_opt.recorded.torch.known import KnownTensors
 from legacy_opt.recorded.torch.library import TorchLibrary
 from legacy_opt.recorded.torch.rows import TorchRows
 
@@ -81,7 +80,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary(FAST if level == FAST else EXACT)
         self._kernels = TensorKernels(record) if level == NATIVE else None
-        self._known: KnownTensors[Tuple[Any, Any, interpreter.ArrayUpdate]] = KnownTensors()
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -105,7 +103,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only the attributes of its base class.
-        names = ("record", "_library", "_kernels", "_known")
+        names = ("record", "_library", "_kernels")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -204,7 +202,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Updates all parameters by operations of PyTorch."""
         found = [
             [
-                self._known_update_of(name, parameter, group["axes"])
+                self._update_of(name, parameter, group["axes"])
                 for name, parameter in named(group)
                 if parameter.grad is not None
             ]
@@ -313,20 +311,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
             for slot_name, tensor in slots.items():
                 copied = tensor.detach().clone(memory_format=torch.contiguous_format)
                 self.state[parameter][slot_name] = copied.to(parameter.device)
-
-    def _known_update_of(
-        self, name: Optional[str], parameter: Any, axes: Any
-    ) -> interpreter.ArrayUpdate:
-        """Returns `_update_of`, without checks if the tensors are those of the last step."""
-        if torch.compiler.is_compiling() or parameter.grad.is_sparse:
-            return self._update_of(name, parameter, axes)
-        known = self._known.get(parameter, self.state[parameter])
-        if known is not None and known[:2] == (name, axes):
-            gradient = in_tensorflow(parameter.grad, axes)
-            return known[2]._replace(variable=in_tensorflow(parameter, axes), gradient=gradient)
-        update = self._update_of(name, parameter, axes)
-        self._known.put(parameter, update.slots, (name, axes, update))
-        return update
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> interpreter.ArrayUpdate:
         """Returns the update of a parameter that has a gradient. Changes nothing."""
