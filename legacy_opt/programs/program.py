@@ -5,6 +5,7 @@ A program is traced from TensorFlow operations (`trace`), and needs no TensorFlo
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from legacy_opt.core.count_layout import CountLayout
@@ -225,6 +226,7 @@ class Program(NamedTuple):
         return Program(self.by_rows, tuple(nodes), places[self.value], changes)
 
 
+@functools.lru_cache(maxsize=None)
 def sum_of_squares(dtype: str) -> Program:
     """Returns the program of kernels that add the squares of all elements of gradients."""
     nodes = (

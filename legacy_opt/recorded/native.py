@@ -150,7 +150,7 @@ class Kernels:
 
     def sum_of_squares(self) -> Kernel:
         """Returns the kernel that adds the squares of gradients."""
-        return _sum_of_squares(self.dtype)
+        return self.kernel(sum_of_squares(self.dtype), {})
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
@@ -194,11 +194,6 @@ def _compiled(program: Program, slots: Mapping[str, Any]) -> Kernel:
         raise RecordError(f"the record has no native kernel: {error}") from error
 
 
-@functools.lru_cache(maxsize=None)
-def _sum_of_squares(dtype: str) -> Kernel:
-    return _compiled(sum_of_squares(dtype), {})
-
-
 class Job:
     """The update of one variable in a step.
 
@@ -229,8 +224,8 @@ class Job:
         self._kernels = kernels
         self.update = update._replace(gradient=gradient)
 
-    def calls(self, factor: Any) -> List[Tuple[Kernel, List[int]]]:
-        """Returns calls of kernels, the kernel and the row of a `Table`; keeps their arrays.
+    def calls(self, factor: Any) -> List[standalone.Update]:
+        """Returns calls of kernels.
 
         A gradient is multiplied by the factor, if it is not None. The factor of a gradient that is
         not sparse is the scalar `FACTOR` of the kernel.
@@ -241,8 +236,7 @@ class Job:
             do = Computation(NumpyLibrary(), self._kernels.dtype)
             product = do("Mul", update.gradient.values, factor)
             update = update._replace(gradient=update.gradient._replace(values=product))
-        self._held = self._kernels.calls(update, factor is not None, _dense)
-        return [(each.kernel, each.row) for each in self._held]
+        return self._kernels.calls(update, factor is not None, _dense)
 
     @property
     def gradient(self) -> Tuple[int, int]:
@@ -259,32 +253,6 @@ def _dense(gradient: Rows, value: np.ndarray) -> np.ndarray:
     return dense
 
 
-class Table:
-    """Calls of kernels for `standalone.run`, which may be made again with other scalars.
-
-    Args:
-      calls: the kernel, the row of `numbers`, and the number of the scalars of each call.
-    """
-
-    def __init__(self, calls: Sequence[Tuple[Kernel, List[int], int]]) -> None:
-        self.numbers = np.array([row for _, row, _ in calls], np.int64)
-        self._alike: Dict[Tuple[str, int], Tuple[Kernel, List[int]]] = {}
-        for i, (kernel, _, which) in enumerate(calls):
-            self._alike.setdefault((kernel.key, which), (kernel, []))[1].append(i)
-
-    def run(
-        self, scalars: Sequence[Mapping[str, Any]], threads: int, team: Optional[int] = None
-    ) -> None:
-        """Makes the calls. `scalars` are the results of `Record.before`, and perhaps a `FACTOR`."""
-        held = []
-        for (_, which), (kernel, places) in self._alike.items():
-            inputs, given = kernel.inputs.scalars, scalars[which]
-            values = {each.name: np.asarray(given[each.name], each.dtype) for each in inputs}
-            held.append(standalone.Scalars(kernel, values))
-            self.numbers[places, standalone.SCALARS] = held[-1].address
-        standalone.run(self.numbers, threads, team)
-
-
 def run(
     jobs: Iterable[Tuple[Job, int]],
     scalars: Sequence[Mapping[str, Any]],
@@ -292,13 +260,14 @@ def run(
     team: Optional[int] = None,
 ) -> None:
     """Runs jobs in one call; `jobs` are pairs of a job and the number of its scalars."""
-    alone, successive = [], []  # calls of jobs that have one call, and of those that have two
-    for job, which in jobs:
-        calls = [(*call, which) for call in job.calls(scalars[which].get(FACTOR))]
-        (alone if len(calls) == 1 else successive).extend(calls)
+    calls = [
+        (i, call, which)
+        for job, which in jobs
+        for i, call in enumerate(job.calls(scalars[which].get(FACTOR)))
+    ]
     # Small variables of the same kernel are shared out among threads.
-    alone.sort(key=lambda call: (call[0].key, call[2]))
-    Table(alone + successive).run(scalars, threads, team)
+    calls.sort(key=lambda each: (each[0], each[1].kernel.key, each[2]))
+    standalone.Table([each[1:] for each in calls]).run(scalars, threads, team)
 
 
 def with_factors(

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -107,29 +107,48 @@ class Update(NamedTuple):
         return found + [0] * (_WIDTH - len(found))
 
 
-class Scalars:
-    """The scalars of a kernel, in the memory that rows of a table name by `address`.
+class Table:
+    """Updates that are made in one call, in their order, perhaps again with other scalars.
 
     Args:
-      kernel: the kernel.
-      values: a dict from names to scalars, arrays of the kernel's dtypes.
+      updates: pairs of an `Update` and the number of its scalars.
+
+    Attributes:
+      numbers: the updates, rows of int64. What they name must be in memory in `run`.
     """
 
-    def __init__(self, kernel: Kernel, values: Mapping[str, Any]) -> None:
-        self._values = [np.array(values[each.name]) for each in kernel.inputs.scalars]
-        self._addresses = np.array([each.ctypes.data for each in self._values] + [0], np.int64)
-        self.address = self._addresses.ctypes.data
+    def __init__(self, updates: Sequence[Tuple[Update, int]]) -> None:
+        self.numbers = np.array([each.row for each, _ in updates], np.int64)
+        self._alike: Dict[Tuple[str, int], Tuple[Kernel, List[int]]] = {}
+        for i, (each, which) in enumerate(updates):
+            key = each.kernel.key, which
+            self._alike.setdefault(key, (each.kernel, []))[1].append(i)
+
+    def run(
+        self, scalars: Sequence[Mapping[str, Any]], threads: int = 1, team: Optional[int] = None
+    ) -> None:
+        """Makes the updates.
+
+        Args:
+          scalars: dicts from names to scalars.
+          threads: the number of threads, which does not change the results.
+          team: the address of GOMP_parallel in the OpenMP whose threads are used; None for new
+            threads.
+        """
+        held = []  # in memory until the call
+        for (_, which), (kernel, places) in self._alike.items():
+            inputs, given = kernel.inputs.scalars, scalars[which]
+            values = [_scalar(given[each.name], each.dtype) for each in inputs]
+            addresses = np.array([each.ctypes.data for each in values] + [0], np.int64)
+            self.numbers[places, SCALARS] = addresses.ctypes.data
+            held.append((values, addresses))
+        library().legacy_opt_update(self.numbers.ctypes.data, len(self.numbers), threads, team)
 
 
-def run(table: np.ndarray, threads: int = 1, team: Optional[int] = None) -> None:
-    """Runs updates: the rows of an array of int64, in their order.
-
-    Args:
-      table: the updates. What they name must be in memory.
-      threads: the number of threads, which does not change the results.
-      team: the address of GOMP_parallel in the OpenMP whose threads are used; None for new threads.
-    """
-    library().legacy_opt_update(table.ctypes.data, len(table), threads, team)
+def _scalar(value: Any, dtype: str) -> np.ndarray:
+    array = np.array(value)
+    # Old versions of NumPy do not find bfloat16 by its name.
+    return array if array.dtype.name == dtype else array.astype(dtype)
 
 
 def sum_of_gradients(
@@ -137,7 +156,7 @@ def sum_of_gradients(
 ) -> float:
     """Returns the sum over all gradients that a kernel with one sum and no scalars computes.
 
-    `gradients` are pairs of the address and the number of elements. See `run` for other arguments.
+    `gradients` are pairs of address and number of elements. See `Table.run` for other arguments.
     """
     table, total = np.zeros((len(gradients), _WIDTH), np.int64), np.zeros(1)
     table[:, KERNEL] = kernel.address
@@ -161,7 +180,4 @@ def update(
       NoCompilerError: see `build`.
     """
     ids = None if rows is None else np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
-    table = np.array([Update(kernel, value, gradient, slots, ids).row])
-    held = Scalars(kernel, scalars)
-    table[:, SCALARS] = held.address
-    run(table)
+    Table([(Update(kernel, value, gradient, slots, ids), 0)]).run([scalars])

@@ -21,21 +21,13 @@ _PROCESS = os.getpid()
 
 
 class Item(NamedTuple):
-    """A parameter with a gradient.
-
-    Attributes:
-      name: its name or None.
-      parameter: the parameter.
-      slots: its slots, which may not exist yet.
-      axes: the `axes` of its parameter group.
-      group: the number of its parameter group, and so of its scalars.
-    """
+    """A parameter with a gradient."""
 
     name: Optional[str]
     parameter: Any
-    slots: Mapping[str, Any]
-    axes: Any
-    group: int
+    slots: Mapping[str, Any]  # they may not exist yet
+    axes: Any  # of the parameter group
+    group: int  # the number of the parameter group, and so of its scalars
 
 
 class TensorKernels:
@@ -64,35 +56,61 @@ class TensorKernels:
           scalars: see `native.with_factors`.
           limits: see `native.with_factors`.
         """
-        known, places = self._known, {}
-        addresses = None if known is None else known.addresses(items)
-        if known is not None and addresses is not None:
-            places = {place: i for i, place in enumerate(known.places)}
+        places = [i for i, each in enumerate(items) if _is_plain(each)]
+        if not self._fits([items[i] for i in places], update_of):
+            places = []
         jobs = {}
-        for i, item in enumerate(items):
-            update = None if i in places else update_of(item)
-            if update is not None and update.variable.numel():
+        for i in sorted({*range(len(items))}.difference(places)):
+            update = update_of(items[i])
+            if update.variable.numel():
                 jobs[i] = _TensorJob(self.kernels, update)
         gradients = [
-            (int(addresses[places[i]]), known.sizes[places[i]]) if i in places else jobs[i].gradient
+            jobs[i].gradient if i in jobs else _address_and_size(items[i].parameter.grad)
             for i in (sorted({*places, *jobs}) if self.kernels.clips else ())
         ]
         threads = _threads()
         scalars = native.with_factors(self.kernels, gradients, scalars, limits, *threads)
         if places:
-            known.table.run(scalars, *threads)
-            _mark(known.changed)
-        if jobs:
-            native.run([(job, items[i].group) for i, job in jobs.items()], scalars, *threads)
+            self._known.table.run(scalars, *threads)
+            _mark(self._known.tensors)
+        native.run([(job, items[i].group) for i, job in jobs.items()], scalars, *threads)
         for job in jobs.values():
             job.finish()
             _mark(job.tensors)
-        if not places:
-            self._known = _Known(self.kernels, items, jobs)
+
+    def _fits(self, items: Sequence[Item], update_of: Callable[[Item], ArrayUpdate]) -> bool:
+        """Makes what is known fit plain items; returns whether they can be updated by its table."""
+        if not items:
+            return False
+        if self._known is None or self._known.form != _form(items):
+            jobs = [_TensorJob(self.kernels, update_of(each)) for each in items]
+            factor = 1 if self.kernels.clips else None
+            calls = [
+                (call, each.group) for job, each in zip(jobs, items) for call in job.calls(factor)
+            ]
+            self._known = _Known(items, calls)
+        return self._known.take_gradients(items)
+
+
+def _is_plain(item: Item) -> bool:
+    """Returns whether a kernel can update the tensors themselves, in one call."""
+    parameter, gradient = item.parameter, item.parameter.grad
+    return (
+        gradient.layout is torch.strided
+        and gradient.is_contiguous()
+        and not gradient.is_neg()
+        and not item.axes
+        and parameter.is_contiguous()
+        and parameter.numel() > 0
+    )
+
+
+def _address_and_size(gradient: Any) -> Tuple[int, int]:
+    return gradient.data_ptr(), gradient.numel()
 
 
 def _threads() -> Tuple[int, Optional[int]]:
-    """Returns the arguments `threads` and `team` of `standalone.run`."""
+    """Returns the arguments `threads` and `team` of `standalone.Table.run`."""
     team = _team() if os.getpid() == _PROCESS else None  # OpenMP's threads do not survive forks
     return torch.get_num_threads(), team
 
@@ -120,9 +138,6 @@ class _TensorJob(native.Job):
         in_numpy = update._replace(variable=value.numpy(), gradient=gradient, slots=slots)
         super().__init__(kernels, in_numpy)
         self._variable, self._value = variable, value
-        is_same = value.data_ptr() == variable.data_ptr()
-        is_dense = not isinstance(update.gradient, tuple)
-        self.is_plain = is_same and is_dense and update.gradient.data_ptr() == self.gradient[0]
 
     def finish(self) -> None:
         """Writes the new value into the variable, if it is not contiguous."""
@@ -131,71 +146,49 @@ class _TensorJob(native.Job):
 
 
 class _Known:
-    """The parameters of a step whose tensors are contiguous, and have been checked.
+    """Plain items whose tensors have been checked.
 
     Args:
-      kernels: the kernels.
-      items: all parameters of the step.
-      jobs: the jobs of the step, by the place of their item.
+      items: the items.
+      calls: the call of a kernel for each item, and its group.
     """
 
-    def __init__(
-        self, kernels: Kernels, items: Sequence[Item], jobs: Mapping[int, _TensorJob]
-    ) -> None:
-        self.places = [i for i, job in jobs.items() if job.is_plain]
-        self.sizes = [items[i].parameter.numel() for i in self.places]
-        tensors = [[items[i].parameter, *items[i].slots.values()] for i in self.places]
-        self.changed = [each for of_item in tensors for each in of_item]
-        self._tensors = _tensors(items)  # as long as they live, no other tensors have their ids
-        self._form = _form(items, self._tensors)
-        calls = []
-        for number, i in enumerate(self.places):
-            ((kernel, row),) = jobs[i].calls(1 if kernels.clips else None)
-            calls.append((kernel, row, items[i].group, number))
-        calls.sort(key=lambda call: (call[0].key, call[2]))  # as in `native.run`
-        self._numbers = [number for *_, number in calls]
-        self.table = native.Table([call[:3] for call in calls])
-        self._owners = [i for i, of_item in enumerate(tensors) for _ in of_item]
-        self._starts = np.array([each.data_ptr() for each in self.changed], np.int64)
-        self._ends = self._starts + [each.nbytes for each in self.changed]
-        self._bytes = np.array([items[i].parameter.nbytes for i in self.places], np.int64)
+    def __init__(self, items: Sequence[Item], calls: Sequence[Tuple[Any, int]]) -> None:
+        self.form = _form(items)
+        self.tensors = _tensors(items)  # as long as they live, no other tensors have their ids
+        # As in `native.run`.
+        self._order = sorted(range(len(calls)), key=lambda i: (calls[i][0].kernel.key, calls[i][1]))
+        self.table = standalone.Table([calls[i] for i in self._order])
+        self._owners = [i for i, each in enumerate(items) for _ in _tensors([each])]
+        self._starts = np.array([each.data_ptr() for each in self.tensors], np.int64)
+        self._ends = self._starts + [each.nbytes for each in self.tensors]
+        self._bytes = np.array([each.parameter.nbytes for each in items], np.int64)
 
-    def addresses(self, items: Sequence[Item]) -> Optional[np.ndarray]:
-        """Returns the addresses of the gradients, which are now in the table.
+    def take_gradients(self, items: Sequence[Item]) -> bool:
+        """Writes the addresses of gradients into the table.
 
-        Returns None if tensors are not the same, or a gradient is in the memory of its parameter or
-        slots.
+        Returns False if a gradient is in the memory of its parameter or slots.
         """
-        if _form(items, _tensors(items)) != self._form or not self.places:
-            return None
-        gradients = [items[i].parameter.grad.data_ptr() for i in self.places]
-        addresses = np.array(gradients, np.int64)
-        first, last = addresses[self._owners], (addresses + self._bytes)[self._owners]
-        if ((first < self._ends) & (self._starts < last)).any():
-            return None
-        self.table.numbers[:, standalone.GRADIENT] = addresses[self._numbers]
-        return addresses
+        starts = np.array([each.parameter.grad.data_ptr() for each in items], np.int64)
+        first, last = starts[self._owners], (starts + self._bytes)[self._owners]
+        self.table.numbers[:, standalone.GRADIENT] = starts[self._order]
+        return not ((first < self._ends) & (self._starts < last)).any()
 
 
 def _tensors(items: Sequence[Item]) -> List[Any]:
     return [tensor for each in items for tensor in (each.parameter, *each.slots.values())]
 
 
-def _form(items: Sequence[Item], tensors: Sequence[Any]) -> Sequence[Any]:
+def _form(items: Sequence[Item]) -> Sequence[Any]:
     """Returns what must be the same in the next step; the addresses of gradients need not."""
-    gradients = [each.parameter.grad for each in items]
-    dense = [each for each in gradients if each.layout is torch.strided]
-    both = [*tensors, *dense]
+    tensors = _tensors(items)
+    both = [*tensors, *(each.parameter.grad for each in items)]
     return (
         [*map(id, tensors)],
         [each.data_ptr() for each in tensors],
-        [(each.name, each.axes, each.group, *each.slots) for each in items],
-        [each.parameter.shape for each in items],
-        [each.layout for each in gradients],
-        [each.is_neg() for each in dense],
-        # Tensors that are not contiguous are checked in each step.
-        [each.is_contiguous() for each in both],
-        [each.numel() for each in both],
+        [(each.name, each.group, *each.slots) for each in items],
+        [each.is_contiguous() for each in tensors],
+        [each.shape for each in both],
         [each.dtype for each in both],
     )
 
