@@ -17,15 +17,8 @@ import numpy as np
 
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.native.runtime.compiled_kernels import Kernel
-from legacy_opt.programs.program import (
-    FACTOR,
-    OF_MATRICES,
-    ROW,
-    Program,
-    UnsupportedError,
-    check,
-    sum_of_squares,
-)
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.program import FACTOR, Program, UnsupportedError
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
 from legacy_opt.recorded.arrays.library import EXACT, NATIVE
@@ -150,7 +143,7 @@ class Kernels:
 
     def sum_of_squares(self) -> Kernel:
         """Returns the kernel that adds the squares of gradients."""
-        return self.kernel(sum_of_squares(self.dtype), {})
+        return self.kernel(programs.sum_of_squares(self.dtype), {})
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _compiled={})  # compiled programs cannot be copied and pickled
@@ -184,11 +177,11 @@ def _compiled(program: Program, slots: Mapping[str, Any]) -> Kernel:
     try:
         standalone.library()
         inputs = slot_inputs(slots, program.by_rows)
-        unsupported = OF_MATRICES if program.by_rows else (ROW,)
+        unsupported = programs.OF_MATRICES if program.by_rows else (programs.ROW,)
         for each in inputs:
             if each.level in unsupported:
                 raise UnsupportedError(f"of the slot {each.name!r}, of another layout")
-        check(program, inputs)
+        programs.check(program, inputs)
         return compiled_kernels.compiled(program, inputs)
     except (UnsupportedError, OSError) as error:
         raise RecordError(f"the record has no native kernel: {error}") from error

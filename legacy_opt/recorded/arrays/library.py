@@ -32,11 +32,6 @@ class Library:
     def __init__(self, level: str = EXACT) -> None:
         self._is_exact = level == EXACT
 
-    @property
-    def level(self) -> str:
-        """The level of exactness."""
-        return EXACT if self._is_exact else FAST
-
     def array(self, x: Any) -> Any:
         """Converts an array of the user to an array for the methods below."""
         return x

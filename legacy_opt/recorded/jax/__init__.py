@@ -17,14 +17,7 @@ import numpy as np
 from legacy_opt.programs.operations import INTEGERS, WIDE
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, stored_shape
-from legacy_opt.recorded.arrays.library import (
-    ALL_LEVELS,
-    AUTO,
-    EXACT,
-    FAST,
-    NATIVE,
-    check_level,
-)
+from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, EXACT, FAST, NATIVE, check_level
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax.updates import Rows, updated
 from legacy_opt.recorded.native import level_for

@@ -22,8 +22,7 @@ from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
 from legacy_opt.recorded.torch.kernels import Item, TensorKernels
-from legacy_opt.recorded.torch.library import TorchLibrary
-from legacy_opt.recorded.torch.rows import TorchRows
+from legacy_opt.recorded.torch.library import TorchLibrary, TorchRows
 
 __all__ = ["RecordedOptimizer"]
 
@@ -85,25 +84,20 @@ class RecordedOptimizer(torch.optim.Optimizer):
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
         defaults = {self._key(name): value for name, value in values.items()}
         super().__init__(params, dict(defaults, axes=None))
-        if level == AUTO:
-            self._choose_level()
+        self.level = self._chosen_level() if level == AUTO else level
 
-    @property
-    def level(self) -> str:
-        """The level."""
-        return self._library.level if self._kernels is None else NATIVE
-
-    def _choose_level(self) -> None:
+    def _chosen_level(self) -> str:
         pairs = [(each, *pair) for each in self.param_groups for pair in named(each)]
         devices = {str(parameter.device) for _, _, parameter in pairs}
         groups = [self._group_of(name, each, group["axes"]) for group, name, each in pairs]
         kernels = TensorKernels(self.record)
-        if level_for(kernels.kernels, groups, ", ".join(sorted(devices - {"cpu"}))) == NATIVE:
-            self._kernels = kernels
+        level = level_for(kernels.kernels, groups, ", ".join(sorted(devices - {"cpu"})))
+        self._kernels = kernels if level == NATIVE else None
+        return level
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only the attributes of its base class.
-        names = ("record", "_library", "_kernels")
+        names = ("record", "level", "_library", "_kernels")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -211,17 +205,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if self.record.clipping is not None:
             found = self._clipped(found, given)
         for of_group, group_updates in zip(scalars, found):
-            batches.run(
-                self._library,
-                [
-                    update._replace(gradient=update.gradient.summed())
-                    if isinstance(update.gradient, TorchRows)
-                    else update
-                    for update in group_updates
-                    if update.variable.numel()
-                ],
-                of_group,
-            )
+            batches.run(self._library, group_updates, of_group)
 
     @torch.compiler.disable
     def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:

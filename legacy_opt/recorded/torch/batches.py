@@ -13,7 +13,7 @@ from legacy_opt.programs.program import ELEMENT
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.arrays.updates import updated
-from legacy_opt.recorded.torch.library import TorchLibrary
+from legacy_opt.recorded.torch.library import TorchLibrary, TorchRows
 
 # Of a part and thread: temporary tensors of float32 then take 256 KiB each in a processor's cache.
 _ELEMENTS = 1 << 16
@@ -21,11 +21,11 @@ _Column = Sequence[Any]  # the tensors of one kind, such as a slot, of several p
 
 
 def run(library: TorchLibrary, found: Iterable[ArrayUpdate], scalars: Mapping[str, Any]) -> None:
-    """Runs updates of a parameter group, whose sparse gradients have distinct ids.
+    """Runs updates of a parameter group; `scalars` are the results of `Record.before`.
 
     Where each element is computed alone, large tensors are cut, and small ones are joined.
-    `scalars` are the results of `Record.before`.
     """
+    found = [_with_distinct_ids(each) for each in found if each.variable.numel()]
     if torch.compiler.is_compiling():  # it would unroll the loops over parts
         for update in found:
             updated(library, update, scalars)
@@ -41,6 +41,11 @@ def run(library: TorchLibrary, found: Iterable[ArrayUpdate], scalars: Mapping[st
         else:
             for update in same:
                 updated(library, update, scalars)
+
+
+def _with_distinct_ids(update: ArrayUpdate) -> ArrayUpdate:
+    is_sparse = isinstance(update.gradient, TorchRows)
+    return update._replace(gradient=update.gradient.summed()) if is_sparse else update
 
 
 def _run_in_parts(
