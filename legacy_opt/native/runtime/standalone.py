@@ -40,8 +40,8 @@ def library() -> ctypes.CDLL:
     found = cache.opened(build())
     found.legacy_opt_update.argtypes = [_POINTER, _SIZE, _INT, _POINTER]
     found.legacy_opt_update.restype = None
-    found.legacy_opt_sum.argtypes = [_POINTER, _SIZE, _POINTER, _INT, _POINTER]
-    found.legacy_opt_sum.restype = None
+    found.legacy_opt_sum.argtypes = [_POINTER, _SIZE, _INT, _POINTER]
+    found.legacy_opt_sum.restype = ctypes.c_double
     return found
 
 
@@ -158,12 +158,11 @@ def sum_of_gradients(
 
     `gradients` are pairs of address and number of elements. See `Table.run` for other arguments.
     """
-    table, total = np.zeros((len(gradients), _WIDTH), np.int64), np.zeros(1)
+    table = np.zeros((len(gradients), _WIDTH), np.int64)
     table[:, KERNEL] = kernel.address
     table[:, [GRADIENT, SIZE]] = np.reshape(gradients, (-1, 2))
     table[:, VALUE] = table[:, GRADIENT]  # not used
-    library().legacy_opt_sum(table.ctypes.data, len(table), total.ctypes.data, threads, team)
-    return float(total[0])
+    return float(library().legacy_opt_sum(table.ctypes.data, len(table), threads, team))
 
 
 def update(

@@ -112,12 +112,9 @@ EXPORTED void legacy_opt_update(const Update* updates, int64_t count, int32_t th
   Run(updates, count, InThreads(threads, team));
 }
 
-// Writes the sums over the gradients of all updates, which have the same kernel without scalars.
-EXPORTED void legacy_opt_sum(const Update* updates, int64_t count, double* sums, int32_t threads,
-                             Team team) {
+// Returns the sum over the gradients of all updates, which have the same kernel without scalars.
+EXPORTED double legacy_opt_sum(const Update* updates, int64_t count, int32_t threads, Team team) {
   std::vector<Variable> gradients;
   for (int64_t i = 0; i < count; ++i) gradients.push_back(VariableOf(updates[i]));
-  const std::vector<double> found =
-      legacy_opt::SumGradients(updates->kernel, gradients, InThreads(threads, team));
-  std::copy(found.begin(), found.end(), sums);
+  return legacy_opt::SumGradients(updates->kernel, gradients, InThreads(threads, team))[0];
 }
