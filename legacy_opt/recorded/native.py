@@ -259,7 +259,7 @@ def run(
         for i, call in enumerate(job.calls(scalars[which].get(FACTOR)))
     ]
     # Small variables of the same kernel are shared out among threads.
-    calls.sort(key=lambda each: (each[0], each[1].kernel.key, each[2]))
+    calls.sort(key=lambda each: (each[0], each[1].kernel.identity, each[2]))
     standalone.Table([each[1:] for each in calls]).run(scalars, threads, team)
 
 

@@ -40,6 +40,40 @@ def in_numpy(state, **hyperparameters):
     return optimizer, weights
 
 
+def with_two_rates():
+    """Returns a record whose programs for "w" and "b" have the same C source, but other scalars."""
+    record = recorded.load("GradientDescentOptimizer")
+    (group,), rate = record.groups, record.hyperparameters["learning_rate"]
+
+    def renamed(nodes):
+        detail = ("scalar", "bias_rate")
+        return tuple(
+            node._replace(detail=detail) if node.detail == ("scalar", "learning_rate") else node
+            for node in nodes
+        )
+
+    def with_other_rate(program):
+        return program._replace(nodes=renamed(program.nodes))
+
+    biases = group._replace(
+        variables={"b": (5,)},
+        ranks=None,
+        dense=with_other_rate(group.dense),
+        sparse=with_other_rate(group.sparse),
+    )
+    nodes, results = record.before
+    last = len(nodes)
+    before = record.before._replace(
+        nodes=(*nodes, renamed([nodes[results["learning_rate"]]])[0]),
+        results={**results, "bias_rate": last},
+    )
+    return record._replace(
+        hyperparameters={"bias_rate": rate._replace(value=0.75), "learning_rate": rate},
+        before=before,
+        groups=(group._replace(variables={"w": (5,)}, ranks=None), biases),
+    )
+
+
 def continued(name):
     """Trains a recorded optimizer 3000 steps, and then 100.
 

@@ -18,6 +18,7 @@ from legacy_opt.programs.program import Function, Node, Program, sum_of_squares
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.records import Group, Record, Scalar, Slot, level_in_program, slot_inputs
+from tests.recorded.references import with_two_rates
 from tests.tools import rules
 
 v1 = tf.compat.v1
@@ -96,6 +97,15 @@ def test_unusual_records_train_as_in_numpy(record):
         expected, _ = train(NumpyOptimizer, record, weights, {"w": gradient})
         found, _ = train(NativeOptimizer, record, weights, {"w": gradient})
         np.testing.assert_array_equal(found["w"], expected["w"])
+
+
+def test_kernels_with_the_same_source_and_other_scalars():
+    weights = {"w": np.ones(5, np.float32), "b": np.ones(5, np.float32)}
+    for names in "wb", "bw":
+        in_order = {name: weights[name] for name in names}
+        expected, _ = train(NumpyOptimizer, with_two_rates(), in_order, in_order)
+        found, _ = train(NativeOptimizer, with_two_rates(), in_order, in_order)
+        np.testing.assert_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence, Tuple
 
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.compiler.inputs import KernelInputs, inputs_of
@@ -32,6 +32,11 @@ class Kernel(NamedTuple):
     def table(self) -> Any:
         """The kernel's table, a `ctypes.Structure`."""
         return _KernelTable.in_dll(self.library, "legacy_opt_table")
+
+    @property
+    def identity(self) -> Tuple[Any, ...]:
+        """Equal for kernels that get the same inputs: names of inputs are not in the C source."""
+        return (self.key, *self.inputs.names)
 
     @property
     def address(self) -> int:

@@ -119,9 +119,9 @@ class Table:
 
     def __init__(self, updates: Sequence[Tuple[Update, int]]) -> None:
         self.numbers = np.array([each.row for each, _ in updates], np.int64)
-        self._alike: Dict[Tuple[str, int], Tuple[Kernel, List[int]]] = {}
+        self._alike: Dict[Tuple[Any, int], Tuple[Kernel, List[int]]] = {}
         for i, (each, which) in enumerate(updates):
-            key = each.kernel.key, which
+            key = each.kernel.identity, which
             self._alike.setdefault(key, (each.kernel, []))[1].append(i)
 
     def run(
@@ -146,7 +146,7 @@ class Table:
 
 
 def _scalar(value: Any, dtype: str) -> np.ndarray:
-    array = np.array(value)
+    array = np.array(value).reshape(())
     # Old versions of NumPy do not find bfloat16 by its name.
     return array if array.dtype.name == dtype else array.astype(dtype)
 

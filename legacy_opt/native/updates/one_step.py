@@ -238,8 +238,7 @@ def _group_key(update: _KernelUpdate) -> Any:
     factors = getattr(update.formulas, "factors", ())
     scalars = tuple(identity_of(factor.scalar) for factor in factors)
     # Two programs may have the same kernel, but read other scalars or slots.
-    names = update.kernel.inputs.names
-    return update.kernel.key, names, variable.device, is_resource(variable), scalars
+    return update.kernel.identity, variable.device, is_resource(variable), scalars
 
 
 def _bytes(update: _KernelUpdate) -> int:

@@ -289,6 +289,9 @@ def _check_number(record: Record, name: str, value: Any) -> None:
     dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
     is_fixed = name in record.fixed
     is_nonzero = name in record.nonzero
+    shape = tuple(getattr(value, "shape", ()))
+    if shape not in ((), (1,)):
+        raise RecordError(f"{name} must be a number, got an array of the shape {list(shape)}")
     if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
         return  # an array, which may be in the memory of a GPU
     try:

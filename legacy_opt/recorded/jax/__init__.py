@@ -233,6 +233,10 @@ class JaxOptimizer:
         }
         interpreter.given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
         for name, value in values.items():
+            if jnp.ndim(value):
+                raise RecordError(
+                    f"{name} must be a number, got an array of the shape {[*value.shape]}"
+                )
             is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
             if scalars[name].dtype in INTEGERS and is_float:
                 raise RecordError(
@@ -293,7 +297,9 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
         ids, values = gradient
         if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
             # Without x64, JAX would keep 32 bits of an id, which may be the number of another row.
-            ids = np.where((ids >= 0) & (ids < 2**31), ids, -1).astype("int32")
+            ids = np.where((ids >= 0) & (ids < 2**31), ids.astype("int64"), -1).astype("int32")
+        if not variable.ndim:
+            raise RecordError(f"{name!r} has no rows, but its gradient is Rows")
         gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
     else:
         gradient = jnp.asarray(gradient)

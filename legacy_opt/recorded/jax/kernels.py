@@ -131,26 +131,28 @@ def _of(call: standalone.Update, given: Mapping[str, Any]) -> List[Any]:
 def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any]) -> List[Any]:
     """Runs all calls in one operation, and returns the new values of variables and slots."""
     operands = list(changed)
-    kernels: Dict[str, int] = {}  # positions of keys
+    kernels: Dict[Any, int] = {}  # positions of kernels
     scalars: List[int] = []  # the positions of the scalars of each kernel
     table: List[int] = []
+    keys = ""
 
     def position(operand: Any) -> int:
         operands.append(operand)
         return len(operands) - 1
 
     # Small variables of the same kernel are shared out among threads.
-    for call, _, place, slots in sorted(calls, key=lambda each: (each[1], each[0].kernel.key)):
-        key = _key(call.kernel)
+    for call, _, place, slots in sorted(calls, key=lambda each: (each[1], each[0].kernel.identity)):
+        key = call.kernel.identity
         if key not in kernels:
             kernels[key] = len(kernels)
+            keys += _key(call.kernel)
             scalars += map(position, _of(call, given))
         ids = 0 if call.ids is None else 1 + position(call.ids)
         of_slots = [1 + slots[each.name] for each in call.kernel.inputs.all_slots]
         row = call.row_at(1 + place, 1 + position(call.gradient), ids, of_slots)
         row[standalone.KERNEL] = kernels[key]
         table += row
-    attributes = {"keys": "".join(kernels), "scalars": tuple(scalars), "updates": tuple(table)}
+    attributes = {"keys": keys, "scalars": tuple(scalars), "updates": tuple(table)}
     return _PRIMITIVE.bind(*operands, function=_UPDATE, results=len(changed), **attributes)
 
 

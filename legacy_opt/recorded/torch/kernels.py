@@ -157,7 +157,9 @@ class _Known:
         self.form = _form(items)
         self.tensors = _tensors(items)  # as long as they live, no other tensors have their ids
         # As in `native.run`.
-        self._order = sorted(range(len(calls)), key=lambda i: (calls[i][0].kernel.key, calls[i][1]))
+        self._order = sorted(
+            range(len(calls)), key=lambda i: (calls[i][0].kernel.identity, calls[i][1])
+        )
         self.table = standalone.Table([calls[i] for i in self._order])
         self._owners = [i for i, each in enumerate(items) for _ in _tensors([each])]
         self._starts = np.array([each.data_ptr() for each in self.tensors], np.int64)

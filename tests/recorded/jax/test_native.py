@@ -22,7 +22,7 @@ from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
 from legacy_opt.recorded.optax import from_record
 from tests.recorded.jax import ones
-from tests.recorded.references import EVERY_RULE, LAZY_ADAM, refused
+from tests.recorded.references import EVERY_RULE, LAZY_ADAM, refused, with_two_rates
 
 LAMB = recorded.load("LAMBOptimizer")
 SHAPES = {"empty": (0, 3), "matrix": (37, 5), "table": (50, 4), "vector": (300,), "wide": (70001,)}
@@ -270,6 +270,35 @@ def without_library(monkeypatch, tmp_path):
     yield monkeypatch
     for each in loaded:
         each.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_ids(dtype):
+    table, gradient = ones((4, 2)), np.ones((2, 2), "f4")
+    optimizer = JaxOptimizer(LAZY_ADAM, "native")
+    state, found = optimizer.init(table), []
+    for ids in np.array([3, 1], dtype), jnp.array([3, 1]):
+        found.append(optimizer.update_rows(table, state, ids, gradient)[0])
+    assert np.array_equal(*found)
+
+
+def test_what_has_no_rows_and_what_is_no_number():
+    optimizer = JaxOptimizer(LAZY_ADAM, "native")
+    state = optimizer.init(ones(()))
+    refused("has no rows", optimizer.update_rows, ones(()), state, np.array([0]), ones(1))
+    state = state._replace(hyperparams=dict(state.hyperparams, learning_rate=ones(2)))
+    refused("learning_rate must be a number", optimizer.step, ones(()), state, ones(()))
+
+
+def test_kernels_with_the_same_source_and_other_scalars():
+    record = with_two_rates()
+    weights = {name: np.ones(5, np.float32) for name in "wb"}
+    reference, optimizer = NumpyOptimizer(record, weights), JaxOptimizer(record, "native")
+    params = {name: ones(5) for name in "wb"}
+    state = optimizer.init(params)
+    reference.step(params)
+    params, state = jax.jit(optimizer.step)(params, state, params)
+    assert all(np.array_equal(params[name], weights[name]) for name in "wb")
 
 
 def test_the_default_level():

@@ -11,7 +11,7 @@ import torch
 from legacy_opt import recorded
 from legacy_opt.recorded.records import Scalar
 from legacy_opt.recorded.torch import RecordedOptimizer, kernels
-from tests.recorded.references import EVERY_RULE, LAZY_ADAM, refused
+from tests.recorded.references import EVERY_RULE, LAZY_ADAM, refused, with_two_rates
 
 ADAM = recorded.load("AdamOptimizer")
 
@@ -57,6 +57,20 @@ def test_all_parameters_in_one_call(name, clips):
                 each.grad = None if absent else drawn(*each.shape, seed=10 * step + i)
             optimizer.step()
         found.append(mine + [s for each in mine for s in optimizer.slots(each).values()])
+    assert_equal(*found)
+
+
+@pytest.mark.parametrize("names", ["wb", "bw"])
+def test_kernels_with_the_same_source_and_other_scalars(names):
+    found = []
+    for level in "exact", "native":
+        mine = [torch.nn.Parameter(torch.ones(5)) for _ in names]
+        optimizer = RecordedOptimizer(list(zip(names, mine)), with_two_rates(), level)
+        for _ in range(3):
+            for each in mine:
+                each.grad = torch.ones(5)
+            optimizer.step()
+        found.append(mine)
     assert_equal(*found)
 
 
@@ -167,6 +181,32 @@ def slot_is_wide(parameter, optimizer):
 )
 def test_tensors_that_do_not_fit_any_more(change, problem):
     refused(problem, trained, "native", [nothing, nothing, change], 5, 5)
+
+
+@pytest.mark.parametrize("level", ["exact", "native"])
+def test_gradients_in_other_strides(level):
+    """With axes, a parameter may be contiguous in TensorFlow's order only."""
+    found = []
+    for axes in (1, 0), None:
+        value = drawn(4, 3)
+        parameter = torch.nn.Parameter(value.clone().t() if axes else value.clone())
+        groups = [{"params": [parameter], "axes": axes}]
+        optimizer = RecordedOptimizer(groups, ADAM, level=level)
+        wide = drawn(8, 3)[::2]
+        for gradient in drawn(4, 3), wide, torch.ones(()).expand(4, 3), wide.clone():
+            gradient = gradient.t() if axes else gradient
+            parameter.grad = gradient
+            optimizer.step()
+        found.append(parameter.detach().t() if axes else parameter.detach())
+    assert torch.equal(*found)
+
+
+def test_a_hyperparameter_that_is_a_vector():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = RecordedOptimizer([parameter], ADAM)
+    optimizer.param_groups[0]["lr"] = torch.tensor([0.1, 0.5])
+    parameter.grad = torch.ones(2)
+    refused("learning_rate must be a number, got an array of the shape [2]", optimizer.step)
 
 
 def test_a_refused_step_changes_nothing():
