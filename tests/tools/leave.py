@@ -19,6 +19,9 @@ import numpy as np
 STEPS = 20
 SHAPES = {"matrix": (211, 173), "vector": (173,), "table": (1000, 16)}
 DTYPES = ("float32", "float64")
+# `torch.compile` takes half a minute for each.
+COMPILED = ("AdaBeliefOptimizer", "AdagradDecayOptimizer", "AdamOptimizer", "LAMBOptimizer")
+COMPILED += ("LazyAdam, clipped", "NovoGradOptimizer")
 TARGETS = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
 TARGETS_IN_JAX = ("jax", "jax-native", "optax", "optax-fast", "keras", "jax-naive")
 # The largest difference of a weight in units in the last place of the largest weight.
@@ -163,6 +166,8 @@ def with_torch(record, names, dtype, target):
     level = target[len("torch-") :]
     level = level if level in ("fast", "native") else "exact"
     optimizer = RecordedOptimizer(list(parameters.items()), record, level=level)
+    if target == "torch-compile":
+        torch._dynamo.reset()  # after some compiled functions, the others would not be compiled
     step = torch.compile(optimizer.step) if target == "torch-compile" else optimizer.step
     for grads in gradients(dtype):
         for name, parameter in parameters.items():
@@ -301,7 +306,7 @@ def check(folder, target):
         name, dtype = path.name.split(".")[:2]
         record = recorded.load(path)
         names = trained_names(record)
-        if not is_possible(target, record):
+        if not is_possible(target, record) or (target == "torch-compile" and name not in COMPILED):
             continue
         with np.load(str(path.with_suffix(".npz"))) as file:
             expected = dict(file)

@@ -188,7 +188,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         for group, group_given in zip(self.param_groups, given):
             after = interpreter.run_function(self._library, self.record.after, group_given)
             for name, value in after.items():
-                group[name].copy_(value)
+                group[name][...] = value  # compiled functions lose `copy_` to a float64 scalar
             group["global_step"].add_(1)
         return loss
 

@@ -299,6 +299,17 @@ def test_replicas_in_two_processes(tmp_path):
         assert_equal(found[0], other)
 
 
+def test_a_compiled_step_counts():
+    """PyTorch 2.13 loses `copy_` to a scalar of float64, such as the count of RectifiedAdam."""
+    parameter = torch.nn.Parameter(drawn(5))
+    optimizer = RecordedOptimizer([parameter], recorded.load("RectifiedAdamOptimizer"), "exact")
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    for _ in range(3):
+        parameter.grad = torch.ones(5)
+        step()
+    assert optimizer.param_groups[0]["step"] == 3
+
+
 def test_a_compiled_step():
     expected = trained("native", [nothing] * 3, 5, 5)
     parameter = torch.nn.Parameter(drawn(5, 5))
