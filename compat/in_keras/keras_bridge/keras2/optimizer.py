@@ -119,17 +119,18 @@ class BridgedOptimizer(Keras2State):
         with self._v1.step(pairs, self._rate_now(), self._hyperparameters_now()):
             if self._v1.settings.delegates_apply_gradients:
                 return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
+            iterations = self.iterations  # in other threads, the attribute may soon be replaced
             with with_attributes(self, {"_iterations": _NotYet()}):
                 done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
             finished = self._v1.finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
-            return self.iterations.assign_add(1)
+            return iterations.assign_add(1)
         ops = []
         for value in [done, finished]:
             for item in distribution.experimental_local_results(value):
                 ops += tf.nest.flatten(item)
         with after(*ops):
-            return self.iterations.assign_add(1, read_value=False)
+            return iterations.assign_add(1, read_value=False)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)
