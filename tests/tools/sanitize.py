@@ -15,6 +15,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from legacy_opt.compat.cli import native_diagnosis
+from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache
 from legacy_opt.native.updates import kernel_choice
@@ -36,7 +37,7 @@ def sources():
     for cls in native_diagnosis.classes():
         for dtype in DTYPES:
             for sparse in (False, True):
-                with contextlib.suppress(UnsupportedError):
+                with contextlib.suppress(UnsupportedError, WrongTypeError):
                     make = functools.partial(native_diagnosis.made, cls)
                     yield kernel_choice.source_of(make, dtype, sparse)
 
