@@ -10,7 +10,6 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.native.compiler.emit import emit
-from legacy_opt.native.runtime import cache, standalone
 from legacy_opt.native.updates import norms
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.programs.optimizers import formulas_of
@@ -201,20 +200,10 @@ def test_rows_that_are_a_view_of_the_variable(name):
     np.testing.assert_array_equal(*found)
 
 
-def test_without_compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "prebuilt", lambda name: None)
-    for variable in "CC", "CXX":
-        monkeypatch.setenv(variable, "none")
-    standalone.library.cache_clear()
-    cache.compiler.cache_clear()
-    try:
-        with pytest.raises(recorded.RecordError, match=r"no native kernel: There is no C\+\+ comp"):
-            NativeOptimizer(recorded.load("AdamOptimizer"), {"w": np.ones(2, "f4")})
-    finally:
-        standalone.library.cache_clear()
-        cache.compiler.cache_clear()
+@pytest.mark.usefixtures("no_compiler")
+def test_without_compiler():
+    with pytest.raises(recorded.RecordError, match=r"no native kernel: There is no C\+\+ comp"):
+        NativeOptimizer(recorded.load("AdamOptimizer"), {"w": np.ones(2, "f4")})
 
 
 def test_names_in_a_record_are_no_code():

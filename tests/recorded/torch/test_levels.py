@@ -7,7 +7,6 @@ import warnings
 import pytest
 import torch
 
-from legacy_opt.native.runtime import cache, standalone
 from legacy_opt.recorded import native
 from legacy_opt.recorded.torch import RecordedOptimizer
 from tests.recorded.references import LAZY_ADAM, refused
@@ -17,20 +16,6 @@ from tests.recorded.references import LAZY_ADAM, refused
 def says_again(caplog):
     native._log.cache_clear()
     caplog.set_level(logging.INFO, "legacy_opt")
-
-
-@pytest.fixture
-def no_compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
-    monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "prebuilt", lambda name: None)
-    for variable in "CC", "CXX":
-        monkeypatch.setenv(variable, "none")
-    standalone.library.cache_clear()
-    cache.compiler.cache_clear()
-    yield
-    standalone.library.cache_clear()
-    cache.compiler.cache_clear()
 
 
 def made(device="cpu", **arguments):
