@@ -21,7 +21,7 @@ from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, EXACT, FAST, NA
 from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
-from legacy_opt.recorded.torch.kernels import Item, TensorKernels
+from legacy_opt.recorded.torch.kernels import Columns, TensorKernels
 from legacy_opt.recorded.torch.library import TorchLibrary, TorchRows
 
 __all__ = ["RecordedOptimizer"]
@@ -210,21 +210,25 @@ class RecordedOptimizer(torch.optim.Optimizer):
     @torch.compiler.disable
     def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Updates all parameters by kernels."""
-        numbers = [{name: each.numpy() for name, each in group.items()} for group in scalars]
+        scalars = [{name: each.numpy() for name, each in group.items()} for group in scalars]
         clips = self.record.clipping is not None
         limits = [each[CLIP_NORM].numpy() if clips else None for each in given]
-        state = self.state
-        items = [
-            Item(name, parameter, state[parameter], group["axes"], i)
+        rows = [
+            (i, name, parameter)
             for i, group in enumerate(self.param_groups)
             for name, parameter in named(group)
             if parameter.grad is not None
         ]
+        numbers, names, parameters = zip(*rows) if rows else ((), (), ())
+        axes = [group["axes"] for group in self.param_groups]
+        gradients = [each.grad for each in parameters]
+        slots = [*map(self.state.__getitem__, parameters)]
 
-        def update_of(item: Item) -> interpreter.ArrayUpdate:
-            return self._update_of(item.name, item.parameter, item.axes)
+        def update_of(i: int) -> interpreter.ArrayUpdate:
+            return self._update_of(names[i], parameters[i], axes[numbers[i]])
 
-        self._kernels.run(items, update_of, numbers, limits)
+        columns = Columns(parameters, gradients, slots, names, axes, numbers)
+        self._kernels.run(columns, update_of, scalars, limits)
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         """Returns the scalars of a step that `before` and `after` read."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -20,14 +21,15 @@ from legacy_opt.recorded.records import Record, RecordError
 _PROCESS = os.getpid()
 
 
-class Item(NamedTuple):
-    """A parameter with a gradient."""
+class Columns(NamedTuple):
+    """The parameters of a step, and what belongs to each of them."""
 
-    name: Optional[str]
-    parameter: Any
-    slots: Mapping[str, Any]  # they may not exist yet
-    axes: Any  # of the parameter group
-    group: int  # the number of the parameter group, and so of its scalars
+    parameters: Sequence[Any]
+    gradients: Sequence[Any]
+    slots: Sequence[Mapping[str, Any]]  # they may not exist yet
+    names: Sequence[Optional[str]]
+    axes: Sequence[Any]  # of the parameter groups
+    groups: Sequence[int]  # the numbers of the parameter groups, and so of scalars
 
 
 class TensorKernels:
@@ -42,71 +44,44 @@ class TensorKernels:
 
     def run(
         self,
-        items: Sequence[Item],
-        update_of: Callable[[Item], ArrayUpdate],
+        columns: Columns,
+        update_of: Callable[[int], ArrayUpdate],
         scalars: Sequence[Mapping[str, Any]],
         limits: Sequence[Any],
     ) -> None:
         """Updates parameters.
 
         Args:
-          items: the parameters.
-          update_of: a function that checks and returns an update, and creates missing slots. It is
-            not called if the tensors are those of the last step; the gradient may be another one.
+          columns: the parameters, which have gradients.
+          update_of: a function of the position of a parameter that checks and returns its update,
+            and creates missing slots. It is not called if the tensors are those of the last step;
+            the gradient may be another one.
           scalars: see `native.with_factors`.
           limits: see `native.with_factors`.
         """
-        places = [i for i, each in enumerate(items) if _is_plain(each)]
-        if not self._fits([items[i] for i in places], update_of):
-            places = []
+        gradients, groups = columns.gradients, columns.groups
+        if self._known is None or self._known.form != _form(columns):
+            self._known = _Known(self.kernels, columns, update_of)
+        places = self._known.places if self._known.take_gradients(gradients) else []
         jobs = {}
-        for i in sorted({*range(len(items))}.difference(places)):
-            update = update_of(items[i])
+        for i in sorted({*range(len(gradients))}.difference(places)):
+            update = update_of(i)
             if update.variable.numel():
                 jobs[i] = _TensorJob(self.kernels, update)
-        gradients = [
-            jobs[i].gradient if i in jobs else _address_and_size(items[i].parameter.grad)
+        addresses = [
+            jobs[i].gradient if i in jobs else (gradients[i].data_ptr(), gradients[i].numel())
             for i in (sorted({*places, *jobs}) if self.kernels.clips else ())
         ]
         threads = _threads()
-        scalars = native.with_factors(self.kernels, gradients, scalars, limits, *threads)
+        scalars = native.with_factors(self.kernels, addresses, scalars, limits, *threads)
         if places:
             self._known.table.run(scalars, *threads)
             _mark(self._known.tensors)
-        native.run([(job, items[i].group) for i, job in jobs.items()], scalars, *threads)
+        if jobs:
+            native.run([(job, groups[i]) for i, job in jobs.items()], scalars, *threads)
         for job in jobs.values():
             job.finish()
             _mark(job.tensors)
-
-    def _fits(self, items: Sequence[Item], update_of: Callable[[Item], ArrayUpdate]) -> bool:
-        """Makes what is known fit plain items; returns whether they can be updated by its table."""
-        if not items:
-            return False
-        if self._known is None or self._known.form != _form(items):
-            jobs = [_TensorJob(self.kernels, update_of(each)) for each in items]
-            factor = 1 if self.kernels.clips else None
-            calls = [
-                (call, each.group) for job, each in zip(jobs, items) for call in job.calls(factor)
-            ]
-            self._known = _Known(items, calls)
-        return self._known.take_gradients(items)
-
-
-def _is_plain(item: Item) -> bool:
-    """Returns whether a kernel can update the tensors themselves, in one call."""
-    parameter, gradient = item.parameter, item.parameter.grad
-    return (
-        gradient.layout is torch.strided
-        and gradient.is_contiguous()
-        and not gradient.is_neg()
-        and not item.axes
-        and parameter.is_contiguous()
-        and parameter.numel() > 0
-    )
-
-
-def _address_and_size(gradient: Any) -> Tuple[int, int]:
-    return gradient.data_ptr(), gradient.numel()
 
 
 def _threads() -> Tuple[int, Optional[int]]:
@@ -146,52 +121,88 @@ class _TensorJob(native.Job):
 
 
 class _Known:
-    """Plain items whose tensors have been checked.
+    """Tensors that have been checked.
 
     Args:
-      items: the items.
-      calls: the call of a kernel for each item, and its group.
+      kernels: the kernels.
+      columns: the columns of a step.
+      update_of: see `TensorKernels.run`.
+
+    Attributes:
+      form: the result of `_form`.
+      places: the positions of the parameters that a table updates in place, in one call.
+      table: this table.
+      tensors: these parameters and their slots.
     """
 
-    def __init__(self, items: Sequence[Item], calls: Sequence[Tuple[Any, int]]) -> None:
-        self.form = _form(items)
-        self.tensors = _tensors(items)  # as long as they live, no other tensors have their ids
+    def __init__(
+        self, kernels: Kernels, columns: Columns, update_of: Callable[[int], ArrayUpdate]
+    ) -> None:
+        self.places = [i for i in range(len(columns.parameters)) if _is_plain(columns, i)]
+        jobs = [_TensorJob(kernels, update_of(i)) for i in self.places]
+        factor = 1 if kernels.clips else None
+        calls = [(job.calls(factor)[0], columns.groups[i]) for job, i in zip(jobs, self.places)]
         # As in `native.run`.
-        self._order = sorted(
-            range(len(calls)), key=lambda i: (calls[i][0].kernel.identity, calls[i][1])
-        )
-        self.table = standalone.Table([calls[i] for i in self._order])
-        self._owners = [i for i, each in enumerate(items) for _ in _tensors([each])]
+        order = sorted(range(len(calls)), key=lambda i: (calls[i][0].kernel.identity, calls[i][1]))
+        self.table = standalone.Table([calls[i] for i in order])
+        self.form = _form(columns)
+        self.tensors = [tensor for job in jobs for tensor in job.tensors]
+        # No other tensor has the id or the address of one that is in memory.
+        self._held = [each.detach() for each in self.tensors]
+        self._order = order
+        self._addresses, self._fits = [], False  # of gradients
+        self._owners = [i for i, job in enumerate(jobs) for _ in job.tensors]
         self._starts = np.array([each.data_ptr() for each in self.tensors], np.int64)
         self._ends = self._starts + [each.nbytes for each in self.tensors]
-        self._bytes = np.array([each.parameter.nbytes for each in items], np.int64)
+        self._bytes = np.array([columns.parameters[i].nbytes for i in self.places], np.int64)
 
-    def take_gradients(self, items: Sequence[Item]) -> bool:
+    def take_gradients(self, gradients: Sequence[Any]) -> bool:
         """Writes the addresses of gradients into the table.
 
-        Returns False if a gradient is in the memory of its parameter or slots.
+        Returns False if a gradient is in the memory of its parameter or slots, or if the table is
+        empty.
         """
-        starts = np.array([each.parameter.grad.data_ptr() for each in items], np.int64)
-        first, last = starts[self._owners], (starts + self._bytes)[self._owners]
-        self.table.numbers[:, standalone.GRADIENT] = starts[self._order]
-        return not ((first < self._ends) & (self._starts < last)).any()
+        addresses = [gradients[i].data_ptr() for i in self.places]
+        if addresses != self._addresses:
+            self._addresses = addresses
+            starts = np.array(addresses, np.int64)
+            first, last = starts[self._owners], (starts + self._bytes)[self._owners]
+            self._fits = not ((first < self._ends) & (self._starts < last)).any()
+            self.table.numbers[:, standalone.GRADIENT] = starts[self._order]
+        return self._fits
 
 
-def _tensors(items: Sequence[Item]) -> List[Any]:
-    return [tensor for each in items for tensor in (each.parameter, *each.slots.values())]
-
-
-def _form(items: Sequence[Item]) -> Sequence[Any]:
-    """Returns what must be the same in the next step; the addresses of gradients need not."""
-    tensors = _tensors(items)
-    both = [*tensors, *(each.parameter.grad for each in items)]
+def _is_plain(columns: Columns, i: int) -> bool:
+    """Returns whether a kernel can update the tensors of a parameter themselves."""
+    parameter, gradient = columns.parameters[i], columns.gradients[i]
     return (
+        gradient.layout is torch.strided
+        and gradient.is_contiguous()
+        and not gradient.is_neg()
+        and not columns.axes[columns.groups[i]]
+        and parameter.is_contiguous()
+        and parameter.numel() > 0
+    )
+
+
+def _form(columns: Columns) -> Sequence[Any]:
+    """Returns what must be the same in the next step; the addresses of gradients need not.
+
+    A slot is known by its address, as its memory is held.
+    """
+    strided = [i for i, each in enumerate(columns.gradients) if each.layout is torch.strided]
+    parameters, gradients, slots = ([column[i] for i in strided] for column in columns[:3])
+    tensors = [*parameters, *itertools.chain.from_iterable(map(dict.values, slots))]
+    both = [*parameters, *gradients]
+    return (
+        *(strided, *columns[3:]),
+        [*itertools.chain.from_iterable(slots)],
         [*map(id, tensors)],
-        [each.data_ptr() for each in tensors],
-        [(each.name, each.group, *each.slots) for each in items],
-        [each.is_contiguous() for each in tensors],
-        [each.shape for each in both],
+        [*map(torch.Tensor.data_ptr, tensors)],
+        [*map(torch.Tensor.size, both)],
+        [*map(torch.Tensor.stride, both)],
         [each.dtype for each in both],
+        [*map(torch.Tensor.is_neg, gradients)],
     )
 
 
