@@ -15,7 +15,7 @@ from legacy_opt.core.global_step import wrapper_increments
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.step import TakesTurns
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
-from legacy_opt.core.variable_access import after
+from legacy_opt.core.variable_access import WholeVariable, after
 
 v1 = tf.compat.v1
 
@@ -229,11 +229,8 @@ def _increment(global_step: Variable, parts: Sequence[Any]) -> Any:
             # Without the lock, increments of a ref variable by concurrent threads can be lost.
             return global_step.assign_add(1, use_locking=True, read_value=False)
 
-    def update(component: Variable) -> Any:
-        return component.assign_add(1, read_value=False)
-
     def add_one(strategy: Any, step: Variable) -> Any:
         with after(*parts):
-            return strategy.extended.update(step, update)
+            return strategy.extended.update(step, WholeVariable().add, args=(1,))
 
     return tf.distribute.get_replica_context().merge_call(add_one, args=(global_step,))

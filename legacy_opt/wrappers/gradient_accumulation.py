@@ -21,6 +21,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, conditions, dynamic_embeddings, gradient_checks
 from legacy_opt.core.global_step import warn_if_step_is_not_counted
 from legacy_opt.core.gradient_pairs import checked
+from legacy_opt.core.gradient_values import some_gradients
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import (
@@ -385,12 +386,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 f"{class_name} does not run in a tf.distribute strategy, where each replica would "
                 "need separate sums. Use it without a strategy, or with steps=1."
             )
-        pairs = checked(class_name, grads_and_vars)
-        if not any(grad is not None for grad, _ in pairs):
-            raise ValueError(
-                f"{class_name} got no gradient for any of the variables: "
-                f"{', '.join(variable.name for _, variable in pairs) or 'there are none'}."
-            )
+        pairs = some_gradients(class_name, checked(class_name, grads_and_vars))
         seen = set()
         for _, variable in pairs:
             if id(variable) in seen:
