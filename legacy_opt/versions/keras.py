@@ -244,19 +244,11 @@ def track_keras_variable(variable: KerasVariable):
 KERAS_PACKAGE = "legacy_opt"  # prefix of registered class names in files that Keras saves
 
 
-def register_with_keras_3(cls: type):
-    """Registers `cls` so that Keras 3 can load it from saved models."""
-    keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
-
-
-def register_with_keras_2(cls: type):
-    """Registers `cls` so that Keras 2 can load it by class name and by registered name."""
-    utils = keras_2().utils
-    if hasattr(utils, "register_keras_serializable"):
-        utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)
-    utils.get_custom_objects()[cls.__name__] = cls
-
-
 def register_with(keras: ModuleType, cls: type):
-    """Registers `cls` with a package that is Keras 2 or Keras 3."""
-    (register_with_keras_3 if hasattr(keras, "ops") else register_with_keras_2)(cls)
+    """Registers `cls` so that Keras 2 or 3 can load it; Keras 2 also by the name of the class."""
+    is_keras_3 = hasattr(keras, "ops")
+    home = keras.saving if is_keras_3 else keras.utils
+    if hasattr(home, "register_keras_serializable"):  # not in TensorFlow 1.15
+        home.register_keras_serializable(package=KERAS_PACKAGE)(cls)
+    if not is_keras_3:
+        home.get_custom_objects()[cls.__name__] = cls

@@ -341,4 +341,4 @@ def _no_rate() -> Tensor:
     return tf.constant(0.0)
 
 
-versions.register_with_keras_3(OptimizerV2InKeras3)
+versions.register_with(versions.keras_3(), OptimizerV2InKeras3)

@@ -240,4 +240,4 @@ class BridgedOptimizer(Keras2State):
         return result
 
 
-versions.register_with_keras_2(BridgedOptimizer)
+versions.register_with(versions.keras_2(), BridgedOptimizer)

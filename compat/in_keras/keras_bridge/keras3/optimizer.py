@@ -343,4 +343,4 @@ def check_names(
         )
 
 
-versions.register_with_keras_3(BridgedOptimizer)
+versions.register_with(versions.keras_3(), BridgedOptimizer)
