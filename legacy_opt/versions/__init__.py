@@ -5,9 +5,7 @@ differences that such a test cannot find. `legacy_opt.core`, `optimizers`, `wrap
 use no private names of TensorFlow, except those of the Optimizer class.
 """
 
-from legacy_opt.versions.call_stack import *
 from legacy_opt.versions.estimators import *
-from legacy_opt.versions.function_graphs import *
 from legacy_opt.versions.keras import *
 from legacy_opt.versions.modes import *
 from legacy_opt.versions.pip_commands import *

@@ -196,6 +196,15 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, (tf.Tensor, tf.IndexedSlices)) and hasattr(value, "op")
 
 
+def captures(graph: tf.Graph) -> Dict[tf.Operation, tf.Tensor]:
+    """Returns the symbolic tensors that a function's graph captures.
+
+    The result is a dict from the operations that are inputs of `graph` to the captured tensors.
+    """
+    pairs = zip(getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ()))
+    return {inside.op: outside for inside, outside in pairs if is_symbolic(outside)}
+
+
 def regroups_constant_factors() -> bool:
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 

@@ -1,7 +1,8 @@
-"""Functions for partitioned and distributed variables, and for saving variables with a Saver."""
+"""Functions for partitioned and distributed variables, and for saving variables."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
@@ -132,6 +133,25 @@ def own_aggregator(optimizer: Any) -> Optional[Callable]:
 def awaits_restoration(trackable: Any) -> bool:
     """Whether a restored checkpoint has values for attributes that do not exist yet."""
     return any(getattr(trackable, "_self_unconditional_deferred_dependencies", {}).values())
+
+
+def writing_saved_model() -> bool:
+    """Whether TensorFlow's SavedModel writer is on the call stack.
+
+    TensorFlow does not pass the file format to an optimizer in another way.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith(".python.saved_model.save"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def called_by_checkpoint() -> bool:
+    """Whether TensorFlow's object-based checkpoint code called the function that calls this one."""
+    module = sys._getframe(2).f_globals.get("__name__", "")
+    return ".python.training.tracking." in module or ".python.checkpoint." in module
 
 
 def own_component(variable: tf.Variable) -> tf.Variable:
