@@ -88,19 +88,6 @@ def holds_optimizer(path: str) -> bool:
         return any(isinstance(each, h5py.Group) and each.visititems(is_dataset) for each in groups)
 
 
-def state_in_h5(path: str) -> Optional[List[np.ndarray]]:
-    """Returns the optimizer's arrays in the .h5 file of a whole model; None if there are none."""
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        return None
-    with h5py.File(path, "r") as content:
-        if _STATE_IN_H5 not in content:
-            return None
-        group = content[_STATE_IN_H5]
-        return [np.array(group[name]) for name in _listed(group, "weight_names")]
-
-
 def _listed(group: Any, attribute: str) -> List[str]:
     """Returns a list of names. Keras splits a long list into attributes name0, name1 and so on."""
     chunks = [key for key in group.attrs if key.startswith(attribute)]

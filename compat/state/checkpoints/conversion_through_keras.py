@@ -292,6 +292,8 @@ def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
     """Loads a Keras file into the model. Does not create the model that the file describes."""
     watch = Watch([path])
     try:
+        import h5py
+
         keras_files.check_size(path, model)
         if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
@@ -300,11 +302,11 @@ def _load_file(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
             )
         _build(model, optimizer)
         model.load_weights(path)
-        state = None if optimizer is None else keras_files.state_in_h5(path)
-        if state is not None:
-            file = keras_files.model_in_h5(path)
+        is_h5 = optimizer is not None and h5py.is_hdf5(path)
+        file = keras_files.model_in_h5(path) if is_h5 else None
+        if file is not None and file.state:
             if file.optimizer in ("", type(optimizer).__name__):
-                optimizer.set_weights(state)
+                optimizer.set_weights(list(keras_files.read_h5(path, file.state.values())))
             else:  # the order of the weights may be another
                 _load_by_name(path, file, model, optimizer)
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
