@@ -200,7 +200,9 @@ class OptimizerConversion:
         self.left.append(leftover(name, self._checkpoint.tensors[key], why))
 
     def _place_slots(
-        self, full_names: Mapping[Any, str], v1_slots: Mapping[Tuple[str, str], graph_names.Tensor]
+        self,
+        full_names: Mapping[Any, str],
+        v1_slots: Mapping[Tuple[str, str], graph_names.NamedTensor],
     ) -> None:
         used_keys = {key for (_, slot), key in self._saved.slots.items() if slot == _UNUSED}
         for (variable, slot_name), tensor in v1_slots.items():
@@ -236,7 +238,7 @@ class OptimizerConversion:
         keys = (self._saved.slots.get((full_name, each)) for each in names)
         return next((key for key in keys if key is not None), None)
 
-    def _place_shared(self, v1_shared: Mapping[str, graph_names.Tensor]) -> None:
+    def _place_shared(self, v1_shared: Mapping[str, graph_names.NamedTensor]) -> None:
         for name, tensor in v1_shared.items():
             key = self._variables.get("shared_" + name, self._variables.get(name))
             if key is not None:
@@ -255,7 +257,7 @@ class OptimizerConversion:
             if not any(hasattr(self._optimizer, each) for each in ("_" + name, name)):
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
-    def _power(self, name: str, tensor: graph_names.Tensor) -> Move:
+    def _power(self, name: str, tensor: graph_names.NamedTensor) -> Move:
         """Returns the `Move` that computes a beta to the power of the global step plus 1."""
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         v1_beta = getattr(self._optimizer, "_" + name.split("_")[0], None)
@@ -270,7 +272,7 @@ class OptimizerConversion:
         return _computed(tensor, note, functools.partial(beta_powers.power, beta, steps))
 
 
-def _computed(tensor: graph_names.Tensor, note: str, make: Callable[..., Any]) -> Move:
+def _computed(tensor: graph_names.NamedTensor, note: str, make: Callable[..., Any]) -> Move:
     return Move(tensor.name, tensor.shape, tensor.dtype.name, note=note, make=make)
 
 
