@@ -284,7 +284,7 @@ def sequence_loss(
     if both_of_time or both_of_batch:
         raise ValueError("average_across_… and sum_over_… of the same axis cannot both be True.")
     with v1.name_scope(name, "sequence_loss", [logits, targets, weights]):
-        loss_function = softmax_loss_function or _cross_entropy
+        loss_function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
         entropies = loss_function(
             labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, tf.shape(logits)[2]])
         )
@@ -298,7 +298,3 @@ def sequence_loss(
                 divisor = tf.cast(divisor_of(weights, axes), losses.dtype)
                 return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), divisor)
         return losses
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -46,8 +46,13 @@ class DataSet:
 
     `images` is a uint8 array of shape [examples, rows, columns, 1]. With `fake_data`, images and
     labels are not read, and only `next_batch(fake_data=True)` may be called. The other arguments
-    are those of `read_data_sets`.
+    are those of `read_data_sets`. `epochs_completed` is how often all examples have been returned.
     """
+
+    images = property(operator.attrgetter("_images"))
+    labels = property(operator.attrgetter("_labels"))
+    num_examples = property(operator.attrgetter("_num_examples"))
+    epochs_completed = property(operator.attrgetter("_epochs_completed"))
 
     def __init__(
         self,
@@ -71,23 +76,6 @@ class DataSet:
         self._images, self._labels = images, labels
         self._epochs_completed = 0
         self._index_in_epoch = 0
-
-    @property
-    def images(self) -> Any:
-        return self._images
-
-    @property
-    def labels(self) -> Any:
-        return self._labels
-
-    @property
-    def num_examples(self) -> int:
-        return self._num_examples
-
-    @property
-    def epochs_completed(self) -> int:
-        """How often all examples have been returned."""
-        return self._epochs_completed
 
     def next_batch(
         self, batch_size: int, fake_data: bool = False, shuffle: bool = True
