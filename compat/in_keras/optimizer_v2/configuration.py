@@ -99,12 +99,10 @@ def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:
-    keras_2 = versions.keras_2()
-    home = getattr(keras_2.optimizers, "legacy", keras_2.optimizers)
     found = [
         versions.keras_3().saving.get_registered_object(name, custom_objects),
-        keras_2.utils.get_registered_object(name, custom_objects),
-        getattr(home, name, None),
+        versions.keras_2().utils.get_registered_object(name, custom_objects),
+        getattr(KERAS_2.optimizers, name, None),
     ]
     return next((each for each in found if versions.api_of(each) == "optimizer_v2"), None)
 
