@@ -100,19 +100,9 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
 
 def _conversion(arguments: argparse.Namespace, destination: str) -> argparse.Namespace:
     """Returns the arguments of `legacy-opt convert`."""
-    return argparse.Namespace(
-        source=arguments.checkpoint,
-        destination=destination,
-        to="v1",
-        model=arguments.model,
-        optimizer=arguments.optimizer,
-        name_map=arguments.name_map,
-        like=None,
-        ignore=None,
-        partial=False,
-        dry_run=False,
-        overwrite=False,
-    )
+    unused = dict(like=None, ignore=None, partial=False, dry_run=False, overwrite=False)
+    chosen = dict(vars(arguments), source=arguments.checkpoint, destination=destination, to="v1")
+    return argparse.Namespace(**dict(chosen, **unused))
 
 
 def _export(
