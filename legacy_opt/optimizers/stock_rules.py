@@ -195,12 +195,7 @@ RULES = {
     v1.AdagradOptimizer: StockRule(_adagrad, _RATE),
     v1.AdamOptimizer: StockRule(
         _adam,
-        {
-            "learning_rate": "_lr_t",
-            "beta1": "_beta1_t",
-            "beta2": "_beta2_t",
-            "epsilon": "_epsilon_t",
-        },
+        dict(learning_rate="_lr_t", beta1="_beta1_t", beta2="_beta2_t", epsilon="_epsilon_t"),
         sparse_function=functools.partial(_adam, rounding=adam_base.AS_IN_A_SESSION),
         whole_tensor=True,
         powers=True,
