@@ -8,5 +8,4 @@ use no private names of TensorFlow, except those of the Optimizer class.
 from legacy_opt.versions.estimators import *
 from legacy_opt.versions.keras import *
 from legacy_opt.versions.modes import *
-from legacy_opt.versions.pip_commands import *
 from legacy_opt.versions.variables import *

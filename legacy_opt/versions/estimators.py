@@ -22,8 +22,8 @@ from typing import Any, Callable, List, Mapping, NamedTuple, NoReturn, Optional,
 
 import tensorflow as tf
 
+from legacy_opt.versions.keras import ESTIMATOR_VERSION, pip_command
 from legacy_opt.versions.modes import modules_v1
-from legacy_opt.versions.pip_commands import ESTIMATOR_VERSION, pip_command
 
 _DISTRIBUTION = "tensorflow-estimator"
 _PACKAGE = "tensorflow_estimator"

@@ -1,4 +1,4 @@
-"""Finds Keras 2 and Keras 3, and hides their differences."""
+"""Finds Keras 2 and Keras 3, hides their differences, and says how to install Keras 2."""
 
 from __future__ import annotations
 
@@ -13,11 +13,27 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.versions.modes import for_a_session
-from legacy_opt.versions.pip_commands import pip_command
 
 # Types of Keras 2 or Keras 3, which may not be installed.
 KerasOptimizer = Any
 KerasVariable = Any
+
+ESTIMATOR_VERSION = "2.15.0"  # the last release of tensorflow-estimator
+
+
+def pip_command(*packages: str, version: str = tf.__version__) -> str:
+    """Returns the command that installs packages, and keeps the TensorFlow of this version."""
+    minor = ".".join(version.split(".")[:2])
+    requirements = {
+        "tensorflow-estimator": f"tensorflow-estimator=={ESTIMATOR_VERSION}",
+        "tf-keras": f'"tf-keras=={minor}.*"',
+    }
+    # --no-deps, because tf-keras requires `tensorflow`, which pip would install over the files of
+    # `tensorflow-cpu`, `tf-nightly` and other distributions. There are no other dependencies.
+    command = " ".join(["pip install --no-deps", *(requirements[each] for each in packages)])
+    if "-" in version:  # a release candidate or a nightly build, such as 2.22.0-rc0
+        command += f"  # tf-keras {minor} is released after TensorFlow {minor}"
+    return command
 
 
 def keras_facts() -> Dict[str, Union[str, int]]:
