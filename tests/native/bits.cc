@@ -134,15 +134,13 @@ Variable Make(const legacy_opt_kernel* kernel, const Shape& shape, int64_t gradi
   variable.columns = shape.columns;
   variable.value = arrays->New(variable.size, kernel->dtype, numbers);
   variable.gradient = arrays->New(gradient_rows * shape.columns, kernel->dtype, numbers);
-  void** const places[] = {variable.slots, variable.row_slots, variable.column_slots,
-                           variable.scalar_slots};
   const int counts[] = {kernel->slots, kernel->row_slots, kernel->column_slots,
                         kernel->scalar_slots};
   const int64_t sizes[] = {variable.size, rows, shape.matrices * shape.columns, 1};
   for (int kind = 0, i = 0; kind < 4; ++kind) {
-    for (int k = 0; k < counts[kind]; ++k) {
+    for (int k = 0; k < counts[kind]; ++k, ++i) {
       const Drawn drawn = kind == 3 ? kPositive : slots;
-      places[kind][k] = arrays->New(sizes[kind], kernel->slot_dtypes[i++], drawn);
+      variable.slots[i] = arrays->New(sizes[kind], kernel->slot_dtypes[i], drawn);
     }
   }
   return variable;

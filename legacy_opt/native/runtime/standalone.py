@@ -16,10 +16,9 @@ from legacy_opt.native.runtime.compiled_kernels import Kernel
 
 SOURCES = ("standalone.cc", "update.h", "kernel.h")
 _FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
-_INT, _SIZE, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
 # An update is a row of a table of int64, the struct Update in sources/standalone.cc.
-KERNEL, SCALARS, VALUE, GRADIENT, SIZE = range(5)
+KERNEL, SCALARS, IDS, COUNT, ALL_ROWS, VALUE, GRADIENT, SIZE = range(8)
 _WIDTH = 10 + 8  # with LEGACY_OPT_MOST_SLOTS of sources/kernel.h
 
 
@@ -38,25 +37,24 @@ def hash_of(sources: Sequence[str]) -> str:
 def library() -> ctypes.CDLL:
     """Returns the library; see `build`."""
     found = cache.opened(build())
-    found.legacy_opt_update.argtypes = [_POINTER, _SIZE, _INT, _POINTER]
-    found.legacy_opt_update.restype = None
-    found.legacy_opt_sum.argtypes = [_POINTER, _SIZE, _INT, _POINTER]
+    types = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p]
+    found.legacy_opt_update.argtypes = found.legacy_opt_sum.argtypes = types
     found.legacy_opt_sum.restype = ctypes.c_double
     return found
 
 
-def build() -> Path:
-    """Returns the library's path; compiles it if neither legacy-opt-native nor the cache has it.
+def build(names: Sequence[str] = (), source: str = SOURCES[0], *flags: str) -> Path:
+    """Returns a library's path; compiles it if neither legacy-opt-native nor the cache has it.
+
+    `names` are its possible file names in legacy-opt-native, the best first.
 
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails.
     """
-    return cache.prebuilt(name()) or compiled_file(name())
-
-
-def compiled_file(file_name: str, source: str = SOURCES[0], *flags: str) -> Path:
-    """Returns the path of a library in the cache; compiles it if it is not there."""
-    path = cache.folder() / file_name
+    names = names or [name()]
+    for prebuilt in filter(None, map(cache.prebuilt, names)):
+        return prebuilt
+    path = cache.folder() / names[0]
     if not path.exists():
         compile_file([*cache.find_compiler("C++", "CXX", "c++"), *flags], path, source)
     cache.check_owner(path)
@@ -102,8 +100,8 @@ class Update(NamedTuple):
         count = 0
         if self.ids is not None:
             rows, count = shape[0], len(self.ids)
-        found = [self.kernel.address, 0, value, gradient, size, rows, columns, ids, count]
-        found += [int(self.all_rows), *slots]
+        found = [self.kernel.address, 0, ids, count, int(self.all_rows)]
+        found += [value, gradient, size, rows, columns, *slots]
         return found + [0] * (_WIDTH - len(found))
 
 
@@ -160,9 +158,8 @@ def sum_of_gradients(
     """
     table = np.zeros((len(gradients), _WIDTH), np.int64)
     table[:, KERNEL] = kernel.address
-    table[:, [GRADIENT, SIZE]] = np.reshape(gradients, (-1, 2))
-    table[:, VALUE] = table[:, GRADIENT]  # not used
-    return float(library().legacy_opt_sum(table.ctypes.data, len(table), threads, team))
+    table[:, [GRADIENT, SIZE]] = gradients
+    return library().legacy_opt_sum(table.ctypes.data, len(table), threads, team)
 
 
 def update(

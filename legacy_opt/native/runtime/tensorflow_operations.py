@@ -217,8 +217,7 @@ def register(library: LoadedOperations, kernel: Kernel) -> None:
     Raises:
       NoCompilerError: the kernel was made for another version of the operations library.
     """
-    address = ctypes.addressof(kernel.table)
-    if not library.functions.legacy_opt_register(kernel.key.encode(), address):
+    if not library.functions.legacy_opt_register(kernel.key.encode(), kernel.address):
         raise cache.NoCompilerError(
             f"The kernel {kernel.key} does not fit this operations library."
         )

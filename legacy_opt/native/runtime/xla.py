@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import platform
 import re
 from pathlib import Path
@@ -30,15 +29,14 @@ def names(include: str, machine: Optional[str] = None) -> List[str]:
     return [f"jax-{key}-{major}.{each}-{machine}.so" for each in range(minor, -1, -1)]
 
 
-def target(function: str) -> str:
-    """Returns the name under which XLA finds a function of the library.
+def target() -> str:
+    """Returns the name under which XLA finds the function of the library.
 
     A computation that was stored with other sources does not find the function.
     """
-    return f"{function}_{standalone.hash_of(_SOURCES)}"
+    return f"legacy_opt_{standalone.hash_of(_SOURCES)}"
 
 
-@functools.lru_cache(maxsize=None)
 def library(include: str) -> ctypes.CDLL:
     """Returns the library; compiles it if neither legacy-opt-native nor the cache has it.
 
@@ -46,11 +44,7 @@ def library(include: str) -> ctypes.CDLL:
       NoCompilerError: there is no C++ compiler, or it fails.
       OSError: there is no header, or the library cannot be loaded.
     """
-    accepted = names(include)
-    prebuilt = next(filter(None, map(cache.prebuilt, accepted)), None)
-    return cache.opened(
-        prebuilt or standalone.compiled_file(accepted[0], _SOURCES[0], f"-I{include}")
-    )
+    return cache.opened(standalone.build(names(include), _SOURCES[0], f"-I{include}"))
 
 
 def compile_file(command: List[str], folder: Path, include: str, machine: str) -> None:

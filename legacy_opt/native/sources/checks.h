@@ -215,11 +215,7 @@ Variable VariableOf(const legacy_opt_kernel* kernel, Tensor* const* tensors) {
     variable.rows = value.dim_size(value.dims() - 2);
     variable.columns = value.dim_size(value.dims() - 1);
   }
-  int i = 1;
-  for (int k = 0; k < kernel->slots; ++k) variable.slots[k] = Data(*tensors[i++]);
-  for (int k = 0; k < kernel->row_slots; ++k) variable.row_slots[k] = Data(*tensors[i++]);
-  for (int k = 0; k < kernel->column_slots; ++k) variable.column_slots[k] = Data(*tensors[i++]);
-  for (int k = 0; k < kernel->scalar_slots; ++k) variable.scalar_slots[k] = Data(*tensors[i++]);
+  for (int i = 1; i < TensorsOfVariable(kernel); ++i) variable.slots[i - 1] = Data(*tensors[i]);
   return variable;
 }
 

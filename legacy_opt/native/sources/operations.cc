@@ -4,7 +4,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <type_traits>
@@ -292,7 +291,7 @@ class KernelOp : public OpKernel {
     return AsStatus(legacy_opt::CheckInputs(kernel_, {variables, are_resources, gradients}, dtypes));
   }
 
-  // Runs blocks in TensorFlow's threads, which take the next block when they are free.
+  // Runs blocks in TensorFlow's threads.
   static Parallel Threads(OpKernelContext* context) {
     auto* const workers = context->device()->tensorflow_cpu_worker_threads();
     return [workers](int64_t total, int64_t block, const Work& work) {
@@ -300,15 +299,10 @@ class KernelOp : public OpKernel {
         if (total > 0) work(0, total);
         return;
       }
-      std::atomic<int64_t> next(0);
+      Blocks blocks{{0}, {total}, total, block, work};
       const int threads = workers->num_threads;
-      Shard(threads, workers->workers, threads, 1000000000, [&](int64_t, int64_t) {
-        for (;;) {
-          const int64_t first = next.fetch_add(block);
-          if (first >= total) return;
-          work(first, std::min(total, first + block));
-        }
-      });
+      Shard(threads, workers->workers, threads, 1000000000,
+            [&](int64_t, int64_t) { blocks.Run(); });
     };
   }
 
@@ -440,7 +434,6 @@ class SumsOp : public KernelOp {
     std::vector<Variable> gradients(context->num_inputs());
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& gradient = context->input(i);
-      gradients[i].value = Data(gradient);  // not read by the sums
       gradients[i].gradient = Data(gradient);
       gradients[i].size = gradient.NumElements();
     }

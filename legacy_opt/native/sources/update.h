@@ -3,6 +3,7 @@
 #define LEGACY_OPT_UPDATE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -57,16 +58,30 @@ class FlushDenormals {
 using Work = std::function<void(int64_t, int64_t)>;
 using Parallel = std::function<void(int64_t total, int64_t block, const Work& work)>;
 
-// One variable with its slots. The number of slots of each kind is the kernel's.
+// Blocks of a loop. Threads take the next block when they are free.
+struct Blocks {
+  void Run() {
+    for (;;) {
+      const int64_t first = next.fetch_add(block), last = std::min(total, first + block);
+      if (first >= total) return;
+      work(first, last);
+      left -= last - first;
+    }
+  }
+  std::atomic<int64_t> next, left;  // the first element of the next block; elements not done yet
+  const int64_t total, block;
+  const Work& work;
+};
+
+// One variable with its slots. Each field has 8 bytes, so that Python can write it as integers.
 struct Variable {
   char* value = nullptr;
-  void* slots[LEGACY_OPT_MOST_SLOTS];         // one value per element
-  void* row_slots[LEGACY_OPT_MOST_SLOTS];     // one value per row, or per row of each matrix
-  void* column_slots[LEGACY_OPT_MOST_SLOTS];  // one value per column of each matrix
-  void* scalar_slots[LEGACY_OPT_MOST_SLOTS];  // one value
   const char* gradient = nullptr;
-  int64_t size = 0;                           // number of elements
-  int64_t rows = 0, columns = 0;              // of each matrix, for kernels with matrices
+  int64_t size = 0;               // number of elements
+  int64_t rows = 0, columns = 0;  // of each matrix, for kernels with matrices
+  // In the order of the kernel's `slot_dtypes`. They have one value per element; per row, or per row
+  // of each matrix; per column of each matrix; and one value.
+  void* slots[LEGACY_OPT_MOST_SLOTS];
 };
 
 constexpr int64_t kBlock = 65536;  // elements that a thread updates at a time
@@ -86,22 +101,22 @@ class Hoisted {
 
 namespace internal {
 
-// The slots of a variable from an element on.
+// Slots of one kind from a value on: by default, the slots with one value per element.
 struct SlotsFrom {
-  SlotsFrom(const legacy_opt_kernel* kernel, const Variable& variable, int64_t element) {
-    for (int i = 0; i < kernel->slots; ++i) {
-      at[i] = static_cast<char*>(variable.slots[i]) + element * SizeOf(kernel->slot_dtypes[i]);
+  SlotsFrom(const legacy_opt_kernel* kernel, const Variable& variable, int64_t value)
+      : SlotsFrom(kernel, variable, value, 0, kernel->slots) {}
+  SlotsFrom(const legacy_opt_kernel* kernel, const Variable& variable, int64_t value, int first,
+            int count) {
+    for (int i = 0; i < count; ++i) {
+      const int64_t size = SizeOf(kernel->slot_dtypes[first + i]);
+      at[i] = static_cast<char*>(variable.slots[first + i]) + value * size;
     }
   }
   void* at[LEGACY_OPT_MOST_SLOTS];
 };
 
-inline void UpdateElements(const legacy_opt_kernel* kernel, const Variable& variable,
-                           const Hoisted& hoisted, int64_t first, int64_t count) {
-  const int64_t size = SizeOf(kernel->dtype);
-  SlotsFrom slots(kernel, variable, first);
-  kernel->update(variable.value + first * size, slots.at, variable.gradient + first * size,
-                 hoisted.get(), count);
+inline void* const* ScalarSlots(const legacy_opt_kernel* kernel, const Variable& variable) {
+  return variable.slots + kernel->slots + kernel->row_slots + kernel->column_slots;
 }
 
 // Returns the sums over all elements of each variable: variables.size() * kernel->sums numbers.
@@ -179,18 +194,13 @@ inline void UpdateMatrices(const legacy_opt_kernel* kernel, const Variable& vari
       for (int64_t part = 1; part < parts; ++part) {
         for (int64_t i = 0; i < sums_of_part; ++i) first[i] += first[part * sums_of_part + i];
       }
-      void *row_slots[LEGACY_OPT_MOST_SLOTS], *column_slots[LEGACY_OPT_MOST_SLOTS];
-      const int32_t* dtypes = kernel->slot_dtypes + kernel->slots;
-      for (int i = 0; i < kernel->row_slots; ++i) {
-        row_slots[i] = static_cast<char*>(variable.row_slots[i]) + matrix * rows * SizeOf(*dtypes++);
-      }
-      for (int i = 0; i < kernel->column_slots; ++i) {
-        column_slots[i] =
-            static_cast<char*>(variable.column_slots[i]) + matrix * columns * SizeOf(*dtypes++);
-      }
-      kernel->after_rows(row_slots, row_sums.data() + matrix * rows * kernel->row_sums, rows, columns,
-                         hoisted->get(), row_buffers.data() + matrix * rows * kernel->row_bytes);
-      kernel->after_columns(column_slots, first, rows, columns, hoisted->get(),
+      const SlotsFrom of_rows(kernel, variable, matrix * rows, kernel->slots, kernel->row_slots);
+      const SlotsFrom of_columns(kernel, variable, matrix * columns,
+                                 kernel->slots + kernel->row_slots, kernel->column_slots);
+      kernel->after_rows(of_rows.at, row_sums.data() + matrix * rows * kernel->row_sums, rows,
+                         columns, hoisted->get(),
+                         row_buffers.data() + matrix * rows * kernel->row_bytes);
+      kernel->after_columns(of_columns.at, first, rows, columns, hoisted->get(),
                             buffers + matrix * width);
     }
   });
@@ -225,6 +235,7 @@ inline void UpdateMatrices(const legacy_opt_kernel* kernel, const Variable& vari
 // Updates arrays of elements.
 inline void UpdateArrays(const legacy_opt_kernel* kernel, const std::vector<Variable>& variables,
                          std::vector<Hoisted>* hoisted, const Parallel& parallel) {
+  const int64_t size = SizeOf(kernel->dtype);
   std::vector<int64_t> starts{0};  // the number of the first element of each variable
   for (const Variable& each : variables) starts.push_back(starts.back() + each.size);
   if (kernel->sums) {
@@ -238,8 +249,10 @@ inline void UpdateArrays(const legacy_opt_kernel* kernel, const std::vector<Vari
     int64_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
     while (begin < end) {
       while (starts[i + 1] <= begin) ++i;
-      const int64_t count = std::min(end, starts[i + 1]) - begin;
-      UpdateElements(kernel, variables[i], (*hoisted)[i], begin - starts[i], count);
+      const int64_t first = begin - starts[i], count = std::min(end, starts[i + 1]) - begin;
+      SlotsFrom slots(kernel, variables[i], first);
+      kernel->update(variables[i].value + first * size, slots.at,
+                     variables[i].gradient + first * size, (*hoisted)[i].get(), count);
       begin += count;
     }
   });
@@ -253,7 +266,7 @@ inline void UpdateWhole(const legacy_opt_kernel* kernel, const std::vector<Varia
   FlushDenormals flush;
   std::vector<Hoisted> hoisted(variables.size(), Hoisted(kernel));
   for (size_t i = 0; i < variables.size(); ++i) {
-    kernel->prepare(scalars, variables[i].scalar_slots, hoisted[i].get());
+    kernel->prepare(scalars, internal::ScalarSlots(kernel, variables[i]), hoisted[i].get());
   }
   if (kernel->update) {
     internal::UpdateArrays(kernel, variables, &hoisted, parallel);
@@ -273,7 +286,7 @@ inline void UpdateWhole(const legacy_opt_kernel* kernel, const std::vector<Varia
   }
   if (kernel->finish) {
     for (size_t i = 0; i < variables.size(); ++i) {
-      kernel->finish(variables[i].scalar_slots, hoisted[i].get());
+      kernel->finish(internal::ScalarSlots(kernel, variables[i]), hoisted[i].get());
     }
   }
 }
@@ -284,6 +297,7 @@ inline std::vector<double> SumGradients(const legacy_opt_kernel* kernel,
   FlushDenormals flush;
   Hoisted hoisted(kernel);
   kernel->prepare(nullptr, nullptr, hoisted.get());
+  for (Variable& each : gradients) each.value = const_cast<char*>(each.gradient);  // not read
   const std::vector<double> sums =
       internal::Sums(kernel, gradients, std::vector<Hoisted>(gradients.size(), hoisted), parallel);
   std::vector<double> totals(kernel->sums);
@@ -359,7 +373,7 @@ std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable
   FlushDenormals flush;
   const int64_t columns = rows ? variable.size / rows : 0, bytes = columns * SizeOf(kernel->dtype);
   Hoisted hoisted(kernel);
-  kernel->prepare(scalars, variable.scalar_slots, hoisted.get());
+  kernel->prepare(scalars, internal::ScalarSlots(kernel, variable), hoisted.get());
   const bool others = all_rows || kernel->fade;
   if (others) found.SortByRow();
 
@@ -376,12 +390,8 @@ std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable
       gradient = sum->data();
     }
     if (kernel->prepare_row) {
-      void* here[LEGACY_OPT_MOST_SLOTS];
-      for (int k = 0; k < kernel->row_slots; ++k) {
-        here[k] = static_cast<char*>(variable.row_slots[k]) +
-                  row * SizeOf(kernel->slot_dtypes[kernel->slots + k]);
-      }
-      kernel->prepare_row(here, own->get());
+      internal::SlotsFrom here(kernel, variable, row, kernel->slots, kernel->row_slots);
+      kernel->prepare_row(here.at, own->get());
     }
     internal::SlotsFrom slots(kernel, variable, row * columns);
     kernel->update(variable.value + row * bytes, slots.at, gradient, own->get(), columns);
@@ -436,7 +446,7 @@ std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable
       }
     });
   }
-  if (kernel->finish) kernel->finish(variable.scalar_slots, hoisted.get());
+  if (kernel->finish) kernel->finish(internal::ScalarSlots(kernel, variable), hoisted.get());
   return "";
 }
 

@@ -25,12 +25,12 @@ class Library:
     Arrays have Python's operators. A value of the level "element" has the shape of the variable or
     of its touched rows; values of other levels can be broadcast to this shape.
 
-    With "exact" as `level` (of exactness), results have the bits of native kernels; "fast" leaves
-    functions and sums to the array library.
+    With "fast" as `level` (of exactness), functions and sums are left to the array library; else,
+    results have the bits of native kernels.
     """
 
     def __init__(self, level: str = EXACT) -> None:
-        self._is_exact = level == EXACT
+        self._is_exact = level != FAST
 
     def array(self, x: Any) -> Any:
         """Converts an array of the user to an array for the methods below."""

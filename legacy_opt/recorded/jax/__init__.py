@@ -184,7 +184,7 @@ class JaxOptimizer:
         ]
         hyperparams = self._hyperparams(state.hyperparams, state.count)
         zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
-        library = JaxLibrary(EXACT if self._kernels else self.level, zero)
+        library = JaxLibrary(self.level, zero)
         inputs = {**hyperparams, **state.shared}
         given = {name: library.array(each) for name, each in inputs.items()}
         if self.record.global_step is not None:
@@ -282,10 +282,8 @@ def _kernels_of(record: Record, level: str) -> Tuple[str, Any]:
 
     kernels = XlaKernels(record)
     if level == AUTO:
-        devices = jax.devices()
-        elsewhere = f"{len(devices)} {jax.default_backend()} devices"
-        alone = len(devices) == 1 and jax.default_backend() == "cpu"
-        level = level_for(kernels, record.groups, "" if alone else elsewhere)
+        devices = f"{len(jax.devices())} {jax.default_backend()} devices"
+        level = level_for(kernels, record.groups, "" if devices == "1 cpu devices" else devices)
     return level, kernels if level == NATIVE else None
 
 

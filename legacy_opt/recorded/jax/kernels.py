@@ -15,19 +15,17 @@ from jax.interpreters import ad, batching, mlir
 from legacy_opt.native.runtime import standalone, xla
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.programs.program import FACTOR, UnsupportedError
-from legacy_opt.recorded import native
 from legacy_opt.recorded.arrays import clipping
 from legacy_opt.recorded.arrays.interpreter import ArrayUpdate, Computation
 from legacy_opt.recorded.jax.library import JaxLibrary, dtype_of, plain
 from legacy_opt.recorded.jax.updates import Rows, written
-from legacy_opt.recorded.records import Group, Record, RecordError
-
-_UPDATE, _SUM = "legacy_opt_xla_update", "legacy_opt_xla_sum"
+from legacy_opt.recorded.native import Kernels
+from legacy_opt.recorded.records import Group, RecordError
 
 
 @functools.lru_cache(maxsize=None)
 def _library() -> Any:
-    """Returns the library, whose functions XLA knows.
+    """Returns the library, whose function XLA knows.
 
     Raises:
       RecordError: there is no library, or XLA refuses it.
@@ -36,9 +34,8 @@ def _library() -> Any:
         library = xla.library(jax.ffi.include_dir())
         # A handler that XLA refuses would stop XLA itself from starting, if it came before.
         jax.devices("cpu")
-        for function in (_UPDATE, _SUM):
-            handler = jax.ffi.pycapsule(getattr(library, function))
-            jax.ffi.register_ffi_target(xla.target(function), handler, platform="cpu")
+        handler = jax.ffi.pycapsule(library.legacy_opt_xla)
+        jax.ffi.register_ffi_target(xla.target(), handler, platform="cpu")
     except (UnsupportedError, OSError, RuntimeError) as error:
         raise RecordError(f"native kernels cannot run in JAX: {error}") from error
     return library
@@ -50,16 +47,12 @@ def _key(kernel: Kernel) -> str:
     return kernel.key
 
 
-class XlaKernels:
-    """The kernels of a record."""
-
-    def __init__(self, record: Record) -> None:
-        self._kernels = native.Kernels(record)
+class XlaKernels(Kernels):
+    """The kernels of a record, which XLA runs."""
 
     def compile(self, group: Group) -> None:
-        """Compiles the programs of a group; raises a RecordError if one cannot be compiled."""
         _library()
-        self._kernels.compile(group)
+        super().compile(group)
 
     def updated(
         self,
@@ -79,20 +72,20 @@ class XlaKernels:
         if not updates:
             return {}
         factor = None
-        if self._kernels.clips:
+        if self.clips:
             updates, factor = self._clipped(library, updates, limit)
 
         def dense(gradient: Rows, value: Any) -> Any:
             return written(jnp.zeros_like(value), *gradient.summed(library))
 
-        changed: List[Any] = []  # variables and slots, whose memory the results take
-        calls = []  # a call, its number in the update, and the positions of variable and slots
+        changed: List[Any] = []  # variables, each followed by its slots; results take their memory
+        calls = []  # the number in the update, a call, and the position of the variable plus 1
         given = {name: plain(each) for name, each in {**scalars, FACTOR: factor}.items()}
         for update in updates.values():
-            places = {name: len(changed) + 1 + i for i, name in enumerate(update.slots)}
-            its_calls = self._kernels.calls(update, factor is not None, dense)
-            calls += [(each, i, len(changed), places) for i, each in enumerate(its_calls)]
-            read = [x for each in its_calls for x in (each.gradient, each.ids, *_of(each, given))]
+            read: List[Any] = []
+            for i, call in enumerate(self.calls(update, factor is not None, dense)):
+                calls.append((i, call, len(changed) + 1))
+                read += [call.gradient, call.ids, *_scalars(call.kernel, given)]
             changed += _alike([update.variable, *update.slots.values()], read)
         results = iter(_run(changed, calls, given))
         return {
@@ -107,14 +100,14 @@ class XlaKernels:
 
         As `clipping.clipped_by_global_norm`, which would compute the norm with operations of XLA.
         """
-        do = Computation(library, self._kernels.dtype)
+        do = Computation(library, self.dtype)
         rows = {i: each.gradient for i, each in updates.items() if isinstance(each.gradient, Rows)}
-        if self._kernels.sums_rows:
+        if self.sums_rows:
             rows = {i: library.summed_in_place(each) for i, each in rows.items()}
         arrays = [rows[i].values if i in rows else each.gradient for i, each in updates.items()]
         total = _alike([jnp.zeros((), "float64")], arrays)
-        keys = _key(self._kernels.sum_of_squares())
-        (total,) = _PRIMITIVE.bind(*total, *arrays, function=_SUM, results=1, keys=keys)
+        keys = _key(self.sum_of_squares())
+        (total,) = _PRIMITIVE.bind(*total, *arrays, results=1, keys=keys, updates=())
         (factor,) = clipping.factors_for(do, library.array(total), [limit])
         clipped = dict(updates)
         for i, each in rows.items():
@@ -123,37 +116,32 @@ class XlaKernels:
         return clipped, factor
 
 
-def _of(call: standalone.Update, given: Mapping[str, Any]) -> List[Any]:
+def _scalars(kernel: Kernel, given: Mapping[str, Any]) -> List[Any]:
     """Returns the scalars of a kernel."""
-    return [jnp.asarray(given[x.name], dtype_of(x.dtype)) for x in call.kernel.inputs.scalars]
+    return [jnp.asarray(given[each.name], dtype_of(each.dtype)) for each in kernel.inputs.scalars]
 
 
-def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any]) -> List[Any]:
+def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
     """Runs all calls in one operation, and returns the new values of variables and slots."""
-    operands = list(changed)
-    kernels: Dict[Any, int] = {}  # positions of kernels
-    scalars: List[int] = []  # the positions of the scalars of each kernel
-    table: List[int] = []
-    keys = ""
-
-    def position(operand: Any) -> int:
-        operands.append(operand)
-        return len(operands) - 1
-
     # Small variables of the same kernel are shared out among threads.
-    for call, _, place, slots in sorted(calls, key=lambda each: (each[1], each[0].kernel.identity)):
-        key = call.kernel.identity
-        if key not in kernels:
-            kernels[key] = len(kernels)
-            keys += _key(call.kernel)
-            scalars += map(position, _of(call, given))
-        ids = 0 if call.ids is None else 1 + position(call.ids)
-        of_slots = [1 + slots[each.name] for each in call.kernel.inputs.all_slots]
-        row = call.row_at(1 + place, 1 + position(call.gradient), ids, of_slots)
-        row[standalone.KERNEL] = kernels[key]
+    calls = sorted(calls, key=lambda each: (each[0], each[1].kernel.identity))
+    kernels = {call.kernel.identity: call.kernel for _, call, _ in calls}
+    numbers = {identity: i for i, identity in enumerate(kernels)}
+    operands = [*changed, *(x for each in kernels.values() for x in _scalars(each, given))]
+    table: List[int] = []
+    for _, call, place in calls:  # an operand has its position plus 1 in the table
+        operands.append(call.gradient)
+        gradient, ids = len(operands), 0
+        if call.ids is not None:
+            operands.append(call.ids)
+            ids = len(operands)
+        names = call.kernel.inputs.all_slots
+        slots = [place + 1 + [*call.slots].index(each.name) for each in names]
+        row = call.row_at(place, gradient, ids, slots)
+        row[standalone.KERNEL] = numbers[call.kernel.identity]
         table += row
-    attributes = {"keys": keys, "scalars": tuple(scalars), "updates": tuple(table)}
-    return _PRIMITIVE.bind(*operands, function=_UPDATE, results=len(changed), **attributes)
+    keys, updates = "".join(map(_key, kernels.values())), tuple(table)
+    return _PRIMITIVE.bind(*operands, results=len(changed), keys=keys, updates=updates)
 
 
 def _alike(arrays: Sequence[Any], others: Iterable[Any]) -> List[Any]:
@@ -176,7 +164,7 @@ def _refused(message: str, *_: Any, **__: Any) -> NoReturn:
     raise RecordError(f'native kernels {message}, or pass level="exact"')
 
 
-def _lowered(ctx: Any, *operands: Any, function: str, results: int, **attributes: Any) -> Any:
+def _lowered(ctx: Any, *operands: Any, results: int, keys: str, updates: Sequence[int]) -> Any:
     """Writes the operation for XLA on processors."""
     context = ctx.module_context.axis_context
     mesh = getattr(context, "mesh", None)
@@ -185,9 +173,8 @@ def _lowered(ctx: Any, *operands: Any, function: str, results: int, **attributes
         # XLA would gather the arrays, and make the step on each device.
         _refused("cannot be shared out among devices by XLA: call the step in jax.shard_map")
     aliases = {i: i for i in range(results)}
-    rule = jax.ffi.ffi_lowering(xla.target(function), operand_output_aliases=aliases)
-    attributes.update((k, np.array(v, np.int64)) for k, v in attributes.items() if k != "keys")
-    return rule(ctx, *operands, **attributes)
+    rule = jax.ffi.ffi_lowering(xla.target(), operand_output_aliases=aliases)
+    return rule(ctx, *operands, keys=keys, updates=np.array(updates, np.int64))
 
 
 @functools.partial(jax.jit, static_argnames="params")

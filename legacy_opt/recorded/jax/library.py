@@ -116,7 +116,7 @@ def dtype_of(name: str) -> Any:
 
 
 class JaxLibrary(Library):
-    """The operations of JAX. At the level "exact", all arrays are `Exact`; see there for `zero`."""
+    """The operations of JAX. Except with "fast", all arrays are `Exact`; see there for `zero`."""
 
     def __init__(self, level: str, zero: Any = None) -> None:
         super().__init__(level)

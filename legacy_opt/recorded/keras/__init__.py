@@ -84,6 +84,7 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         values = given_hyperparameters(record, given, functions=callable(learning_rate))
         rate = values.pop(_RATE, 0.0)
         super().__init__(rate if callable(rate) else float(rate), **kwargs)
+        check_level(level, ALL_LEVELS)
         # Keras would track, and copy, dicts in attributes.
         self._rule = _rule_of_backend()(record, level, values, tuple(tables))
 
@@ -193,7 +194,7 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
 
 @dataclasses.dataclass(eq=False)
 class _Rule:
-    """The rule of an optimizer; subclasses run it on a backend."""
+    """The rule of an optimizer; `step` of the subclasses runs it on a backend."""
 
     record: Record
     level: str
@@ -204,9 +205,6 @@ class _Rule:
     shared: Dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Any = dataclasses.field(default=None, init=False)  # of the backend
 
-    def __post_init__(self) -> None:
-        check_level(self.level, ALL_LEVELS)
-
     def given(self, rate: Any) -> Dict[str, Any]:
         """Returns the hyperparameters of a step."""
         rates = {_RATE: rate} if _RATE in self.record.hyperparameters else {}
@@ -216,16 +214,12 @@ class _Rule:
         """Returns the dtype of Keras' variable for a slot or shared variable of this dtype."""
         return dtype
 
-    def step(self, grads: Sequence[Any], variables: Sequence[Any], rate: Any, step: Any) -> None:
-        """Updates variables, slots and shared variables."""
-        raise NotImplementedError
 
-
+@dataclasses.dataclass(eq=False)
 class _InJax(_Rule):
     def __post_init__(self) -> None:
         from legacy_opt.recorded.jax import JaxOptimizer
 
-        super().__post_init__()
         self.optimizer = JaxOptimizer(self.record, self.level, **self.given(1))
 
     def dtype_of(self, dtype: str) -> str:
