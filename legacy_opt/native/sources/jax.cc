@@ -51,19 +51,17 @@ void Resolve(const XLA_FFI_CallFrame* frame, T** place) {
   if (i) *place = static_cast<T*>(Argument(frame, i - 1).data);
 }
 
-using Kernels = std::vector<const legacy_opt_kernel*>;
-
 // Runs a table of updates. Its kernels are positions in `kernels`, its addresses are positions of
 // arguments plus 1. The first arguments are the memory of the results. They are followed by the
-// scalars of all kernels.
-void RunUpdates(const XLA_FFI_CallFrame* frame, const Kernels& kernels, const XLA_FFI_Array& table,
-                const Parallel& parallel) {
+// scalars of all kernels. If there are no values to update, the result is a sum.
+void RunTable(const XLA_FFI_CallFrame* frame, const std::vector<const legacy_opt_kernel*>& kernels) {
   int64_t scalar = frame->rets.size;
   std::vector<std::vector<const void*>> scalars;
   for (const legacy_opt_kernel* each : kernels) {
     scalars.emplace_back();
     for (int i = 0; i < each->scalars; ++i) scalars.back().push_back(Argument(frame, scalar++).data);
   }
+  const auto& table = *static_cast<const XLA_FFI_Array*>(frame->attrs.attrs[1]);
   std::vector<Update> updates(table.size * sizeof(int64_t) / sizeof(Update));
   std::memcpy(updates.data(), table.data, updates.size() * sizeof(Update));
   std::deque<std::vector<int64_t>> all_ids;
@@ -82,25 +80,16 @@ void RunUpdates(const XLA_FFI_CallFrame* frame, const Kernels& kernels, const XL
       each.ids = all_ids.back().data();
     }
   }
-  Run(updates.data(), static_cast<int64_t>(updates.size()), parallel);
-}
-
-// Writes the sum over all elements of all arguments but the first, which is the result.
-void RunSum(const XLA_FFI_CallFrame* frame, const legacy_opt_kernel* kernel,
-            const Parallel& parallel) {
-  std::vector<Variable> gradients(frame->args.size - 1);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const XLA_FFI_Buffer& buffer = Argument(frame, i + 1);
-    gradients[i].gradient = static_cast<const char*>(buffer.data);
-    gradients[i].size = std::accumulate(buffer.dims, buffer.dims + buffer.rank, int64_t{1},
-                                        std::multiplies<int64_t>());
+  const int64_t count = static_cast<int64_t>(updates.size());
+  if (updates[0].variable.value) {
+    Run(updates.data(), count, InPool(frame));
+  } else {
+    *static_cast<double*>(Argument(frame, 0).data) = Sum(updates.data(), count, InPool(frame));
   }
-  *static_cast<double*>(Argument(frame, 0).data) = SumGradients(kernel, gradients, parallel)[0];
 }
 
 }  // namespace
 
-// Runs the updates in a table or, if the table is empty, a sum.
 EXPORTED XLA_FFI_Error* legacy_opt_xla(XLA_FFI_CallFrame* frame) {
   const auto* const extension = frame->extension_start;
   if (extension && extension->type == XLA_FFI_Extension_Metadata) {  // XLA asks for the version
@@ -111,7 +100,7 @@ EXPORTED XLA_FFI_Error* legacy_opt_xla(XLA_FFI_CallFrame* frame) {
   }
   // Attributes are sorted by their names: keys, updates.
   const auto& keys = *static_cast<const XLA_FFI_ByteSpan*>(frame->attrs.attrs[0]);
-  Kernels kernels;
+  std::vector<const legacy_opt_kernel*> kernels;
   for (size_t i = 0; i < keys.len; i += kKey) {
     const std::string key(keys.ptr + i, kKey);
     const std::lock_guard<std::mutex> lock(kernels_mutex);
@@ -123,12 +112,7 @@ EXPORTED XLA_FFI_Error* legacy_opt_xla(XLA_FFI_CallFrame* frame) {
                                    XLA_FFI_Error_Code_FAILED_PRECONDITION};
     return frame->api->XLA_FFI_Error_Create(&args);
   }
-  const auto& table = *static_cast<const XLA_FFI_Array*>(frame->attrs.attrs[1]);
-  if (table.size) {
-    RunUpdates(frame, kernels, table, InPool(frame));
-  } else {
-    RunSum(frame, kernels[0], InPool(frame));
-  }
+  RunTable(frame, kernels);
   return nullptr;
 }
 

@@ -65,6 +65,13 @@ void Run(const Update* updates, int64_t count, const Parallel& parallel) {
   }
 }
 
+// Returns the sum over the gradients of all updates, which have the same kernel without scalars.
+double Sum(const Update* updates, int64_t count, const Parallel& parallel) {
+  std::vector<Variable> gradients;
+  for (int64_t i = 0; i < count; ++i) gradients.push_back(updates[i].variable);
+  return SumGradients(updates->kernel, gradients, parallel)[0];
+}
+
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -73,9 +80,6 @@ EXPORTED void legacy_opt_update(const Update* updates, int64_t count, int32_t th
   Run(updates, count, InThreads(threads, team));
 }
 
-// Returns the sum over the gradients of all updates, which have the same kernel without scalars.
 EXPORTED double legacy_opt_sum(const Update* updates, int64_t count, int32_t threads, Team team) {
-  std::vector<Variable> gradients;
-  for (int64_t i = 0; i < count; ++i) gradients.push_back(updates[i].variable);
-  return SumGradients(updates->kernel, gradients, InThreads(threads, team))[0];
+  return Sum(updates, count, InThreads(threads, team));
 }

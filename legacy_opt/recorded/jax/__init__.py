@@ -309,10 +309,7 @@ def check_x64(record: Record, level: str) -> None:
     """Raises a RecordError if a record needs numbers of 64 bits, which JAX has only with x64."""
     if jax.config.jax_enable_x64:
         return
-    reason = f"variables of {record.dtype}" if record.dtype == "float64" else None
-    if reason is None and level != FAST:
-        reason = next(_reasons_for_x64(record, level), None)
-    if reason is not None:
+    for reason in _reasons_for_x64(record, level):
         way_out = "" if record.dtype == "float64" else ', or pass level="fast"'
         raise RecordError(
             f"the record of {record.optimizer} has {reason}, and needs numbers of 64 bits: call "
@@ -321,6 +318,10 @@ def check_x64(record: Record, level: str) -> None:
 
 
 def _reasons_for_x64(record: Record, level: str) -> Iterator[str]:
+    if record.dtype == "float64":
+        yield f"variables of {record.dtype}"
+    if level == FAST:
+        return
     scalars = [*record.hyperparameters.values(), *record.shared.values()]
     slots = [slot for group in record.groups for slot in group.slots.values()]
     programs = [program for group in record.groups for program in group.programs]

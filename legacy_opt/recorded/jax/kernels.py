@@ -85,7 +85,8 @@ class XlaKernels(Kernels):
             read: List[Any] = []
             for i, call in enumerate(self.calls(update, factor is not None, dense)):
                 calls.append((i, call, len(changed) + 1))
-                read += [call.gradient, call.ids, *_scalars(call.kernel, given)]
+                read += [call.gradient, call.ids]
+                read += [given[each.name] for each in call.kernel.inputs.scalars]
             changed += _alike([update.variable, *update.slots.values()], read)
         results = iter(_run(changed, calls, given))
         return {
@@ -105,9 +106,9 @@ class XlaKernels(Kernels):
         if self.sums_rows:
             rows = {i: library.summed_in_place(each) for i, each in rows.items()}
         arrays = [rows[i].values if i in rows else each.gradient for i, each in updates.items()]
-        total = _alike([jnp.zeros((), "float64")], arrays)
-        keys = _key(self.sum_of_squares())
-        (total,) = _PRIMITIVE.bind(*total, *arrays, results=1, keys=keys, updates=())
+        kernel = self.sum_of_squares()
+        calls = [(0, standalone.Update(kernel, each, each, {}), 0) for each in arrays]
+        (total,) = _run(_alike([jnp.zeros((), "float64")], arrays), calls, {})
         (factor,) = clipping.factors_for(do, library.array(total), [limit])
         clipped = dict(updates)
         for i, each in rows.items():
@@ -116,18 +117,16 @@ class XlaKernels(Kernels):
         return clipped, factor
 
 
-def _scalars(kernel: Kernel, given: Mapping[str, Any]) -> List[Any]:
-    """Returns the scalars of a kernel."""
-    return [jnp.asarray(given[each.name], dtype_of(each.dtype)) for each in kernel.inputs.scalars]
-
-
 def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
-    """Runs all calls in one operation, and returns the new values of variables and slots."""
+    """Runs all calls in one operation, and returns the new values of variables and slots.
+
+    Without variables, which have the position 0, the result is the sum over the gradients.
+    """
     # Small variables of the same kernel are shared out among threads.
     calls = sorted(calls, key=lambda each: (each[0], each[1].kernel.identity))
     kernels = {call.kernel.identity: call.kernel for _, call, _ in calls}
-    numbers = {identity: i for i, identity in enumerate(kernels)}
-    operands = [*changed, *(x for each in kernels.values() for x in _scalars(each, given))]
+    scalars = [each for kernel in kernels.values() for each in kernel.inputs.scalars]
+    operands = [*changed, *(jnp.asarray(given[x.name], dtype_of(x.dtype)) for x in scalars)]
     table: List[int] = []
     for _, call, place in calls:  # an operand has its position plus 1 in the table
         operands.append(call.gradient)
@@ -138,7 +137,7 @@ def _run(changed: Sequence[Any], calls: Sequence[Any], given: Mapping[str, Any])
         names = call.kernel.inputs.all_slots
         slots = [place + 1 + [*call.slots].index(each.name) for each in names]
         row = call.row_at(place, gradient, ids, slots)
-        row[standalone.KERNEL] = numbers[call.kernel.identity]
+        row[standalone.KERNEL] = [*kernels].index(call.kernel.identity)
         table += row
     keys, updates = "".join(map(_key, kernels.values())), tuple(table)
     return _PRIMITIVE.bind(*operands, results=len(changed), keys=keys, updates=updates)
@@ -177,18 +176,14 @@ def _lowered(ctx: Any, *operands: Any, results: int, keys: str, updates: Sequenc
     return rule(ctx, *operands, keys=keys, updates=np.array(updates, np.int64))
 
 
-@functools.partial(jax.jit, static_argnames="params")
-def _compiled(*operands: Any, params: Tuple[Tuple[str, Any], ...]) -> Any:
-    return _PRIMITIVE.bind(*operands, **dict(params))
-
-
 def _run_now(*operands: Any, **params: Any) -> Any:
     with jax.disable_jit(False):
-        return _compiled(*operands, params=tuple(params.items()))
+        return _compiled(*operands, **params)
 
 
 _PRIMITIVE = Primitive("legacy_opt_native")
 _PRIMITIVE.multiple_results = True
+_compiled = jax.jit(_PRIMITIVE.bind, static_argnames=("results", "keys", "updates"))
 _PRIMITIVE.def_abstract_eval(lambda *avals, results, **_: avals[:results])
 _PRIMITIVE.def_impl(_run_now)
 mlir.register_lowering(_PRIMITIVE, _lowered, platform="cpu")
