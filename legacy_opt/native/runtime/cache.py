@@ -192,6 +192,12 @@ def key_of(source: str) -> str:
     return hashlib.sha256("\0".join([source, *headers, *FLAGS]).encode()).hexdigest()[:32]
 
 
+def hash_of(sources: Sequence[str], others: Sequence[str]) -> str:
+    """Returns a hash of the sources of a C++ library and of other texts, such as flags."""
+    texts = [(SOURCES / each).read_text() for each in sources]
+    return hashlib.sha256("\0".join([*others, *texts]).encode()).hexdigest()[:16]
+
+
 def load(source: str) -> Tuple[str, ctypes.CDLL]:
     """Returns the key and the library of a C source; compiles the source if necessary.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import platform
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -15,7 +14,7 @@ from legacy_opt.native.runtime import cache
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 
 SOURCES = ("standalone.cc", "update.h", "kernel.h")
-_FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
+FLAGS = ["-std=c++14", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"]
 
 # An update is a row of a table of int64, the struct Update in sources/standalone.cc.
 KERNEL, SCALARS, IDS, COUNT, ALL_ROWS, VALUE, GRADIENT, SIZE = range(8)
@@ -24,13 +23,7 @@ _WIDTH = 10 + 8  # with LEGACY_OPT_MOST_SLOTS of sources/kernel.h
 
 def name(machine: Optional[str] = None) -> str:
     """Returns the file name of the library for a type of processor, by default this machine's."""
-    return f"standalone-{hash_of(SOURCES)}-{machine or platform.machine()}.so"
-
-
-def hash_of(sources: Sequence[str]) -> str:
-    """Returns a hash of the sources of a library and of flags."""
-    texts = [(cache.SOURCES / each).read_text() for each in sources]
-    return hashlib.sha256("\0".join([*_FLAGS, *texts]).encode()).hexdigest()[:16]
+    return f"standalone-{cache.hash_of(SOURCES, FLAGS)}-{machine or platform.machine()}.so"
 
 
 @functools.lru_cache(maxsize=None)
@@ -64,7 +57,7 @@ def build(names: Sequence[str] = (), source: str = SOURCES[0], *flags: str) -> P
 def compile_file(command: List[str], path: Path, source: str = SOURCES[0]) -> None:
     """Compiles a library with a C++ compiler; see `cache.compile_library`."""
     text = (cache.SOURCES / source).read_text()
-    cache.compile_library([*command, *_FLAGS], text, ".cc", path)
+    cache.compile_library([*command, *FLAGS], text, ".cc", path)
 
 
 class Update(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import platform
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
@@ -43,9 +42,7 @@ def file_name(build_: Sequence[str]) -> str:
     Args:
       build_: the version, source revision and C++ ABI, and the type of the processor.
     """
-    texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
-    key = hashlib.sha256("\0".join([*build_, *texts]).encode()).hexdigest()
-    return f"operations-{build_[0]}-{key[:16]}.so"
+    return f"operations-{build_[0]}-{cache.hash_of(_SOURCES, build_)}.so"
 
 
 def path() -> Path:

@@ -25,7 +25,7 @@ def names(include: str, machine: Optional[str] = None) -> List[str]:
     """
     pattern = r"#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)"
     major, minor = map(int, re.findall(pattern, Path(include, HEADER).read_text()))
-    key, machine = standalone.hash_of(_SOURCES), machine or platform.machine()
+    key, machine = cache.hash_of(_SOURCES, standalone.FLAGS), machine or platform.machine()
     return [f"jax-{key}-{major}.{each}-{machine}.so" for each in range(minor, -1, -1)]
 
 
@@ -34,7 +34,7 @@ def target() -> str:
 
     A computation that was stored with other sources does not find the function.
     """
-    return f"legacy_opt_{standalone.hash_of(_SOURCES)}"
+    return f"legacy_opt_{cache.hash_of(_SOURCES, standalone.FLAGS)}"
 
 
 def library(include: str) -> ctypes.CDLL:

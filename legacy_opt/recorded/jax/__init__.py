@@ -111,22 +111,13 @@ class JaxOptimizer:
             for group in groups:
                 self._kernels.compile(group)
         names = sorted({name for group in self.record.groups for name in group.slots})
-        slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
+        found = [_initial_slots(group, value) for group, (_, value) in zip(groups, leaves)]
+        slots = {name: tree.unflatten(each.get(name) for each in found) for name in names}
         shared = {
             name: jnp.asarray(scalar.value, dtype_of(scalar.dtype))
             for name, scalar in record.shared.items()
         }
         return State(count, self._hyperparams(values, count), shared, slots)
-
-    def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
-        """Yields the slot of this name, or None, for each parameter."""
-        for group, (_, value) in zip(groups, leaves):
-            slot = group.slots.get(name)
-            if slot is None:
-                yield None
-            else:
-                shape = stored_shape(slot.layout, value.shape)
-                yield jnp.full(shape, slot.initial, dtype_of(slot.dtype))
 
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
@@ -266,6 +257,13 @@ def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
         for path, value in pairs
     ]
     return named, tree
+
+
+def _initial_slots(group: Group, value: Any) -> Dict[str, Any]:
+    return {
+        name: jnp.full(stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype))
+        for name, slot in group.slots.items()
+    }
 
 
 def _kernels_of(record: Record, level: str) -> Tuple[str, Any]:

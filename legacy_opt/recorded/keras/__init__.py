@@ -267,26 +267,18 @@ def _rows_in_jax(gradient: Any) -> Any:
 
 
 class _InTorch(_Rule):
-    def _optimizer_of(self, variables: Sequence[Any]) -> Any:
-        """Returns an optimizer of these variables, the last one if it is possible."""
-        from legacy_opt.recorded.torch import RecordedOptimizer
-
-        parameters = [variable.value for variable in variables]
-        if self.optimizer is not None:
-            known = self.optimizer.param_groups[0]["params"]
-            if [*map(id, known)] == [*map(id, parameters)]:
-                return self.optimizer
-        named = [(variable.path, each) for variable, each in zip(variables, parameters)]
-        self.optimizer = RecordedOptimizer(named, self.record, self.level, **self.given(1))
-        return self.optimizer
-
     def step(self, grads: Sequence[Any], variables: Sequence[Any], rate: Any, step: Any) -> None:
         import torch
 
+        from legacy_opt.recorded.torch import RecordedOptimizer
+
         # In each step, the optimizer of PyTorch gets the tensors of Keras, and changes them.
-        optimizer = self._optimizer_of(variables)
         parameters = [variable.value for variable in variables]
-        (group,) = optimizer.param_groups
+        known = self.optimizer.param_groups[0]["params"] if self.optimizer else []
+        if [*map(id, known)] != [*map(id, parameters)]:
+            named = [(variable.path, each) for variable, each in zip(variables, parameters)]
+            self.optimizer = RecordedOptimizer(named, self.record, self.level, **self.given(1))
+        (group,) = self.optimizer.param_groups
         group[_RATE if "lr" in self.record.hyperparameters else "lr"] = rate
         group["global_step"] = step.detach().clone()
         group.update((name, variable.value) for name, variable in self.shared.items())
@@ -294,10 +286,10 @@ class _InTorch(_Rule):
         with torch.no_grad():
             for variable, parameter, grad in zip(variables, parameters, grads):
                 slots = self.slots[variable.path]
-                optimizer.state[parameter] = {name: slots[name].value for name in slots}
+                self.optimizer.state[parameter] = {name: slots[name].value for name in slots}
                 is_table = variable.path in self.tables and not grad.is_sparse
                 parameter.grad = _rows_in_torch(grad) if is_table else grad
-            optimizer.step()
+            self.optimizer.step()
         for parameter, grad in zip(parameters, old_grads):
             parameter.grad = grad
 
