@@ -119,16 +119,16 @@ class Kernels:
         return self._compiled[key][1]
 
     def calls(
-        self, update: ArrayUpdate, is_scaled: bool, dense: Callable[[Any, Any], Any]
+        self, update: ArrayUpdate, dense: Callable[[Any, Any], Any]
     ) -> List[standalone.Update]:
         """Returns the calls of kernels that make an update of the arrays of any library.
 
-        If `is_scaled`, a gradient that is not sparse is multiplied by the scalar `FACTOR`. `dense`
-        makes a dense gradient of a sparse one and the variable.
+        If the record clips gradients, one that is not sparse is multiplied by the scalar `FACTOR`.
+        `dense` makes a dense gradient of a sparse one and the variable.
         """
         _, group, program, value, gradient, slots = update
         if not isinstance(gradient, tuple):
-            kernel = self.kernel(program, group.slots, is_scaled)
+            kernel = self.kernel(program, group.slots, self.clips)
             return [standalone.Update(kernel, value, gradient, slots)]
         kernel, updates = self.kernel(program, group.slots), []
         ids, rows = gradient
@@ -229,7 +229,7 @@ class Job:
             do = Computation(NumpyLibrary(), self._kernels.dtype)
             product = do("Mul", update.gradient.values, factor)
             update = update._replace(gradient=update.gradient._replace(values=product))
-        return self._kernels.calls(update, factor is not None, _dense)
+        return self._kernels.calls(update, _dense)
 
     @property
     def gradient(self) -> Tuple[int, int]:
@@ -258,9 +258,7 @@ def run(
         for job, which in jobs
         for i, call in enumerate(job.calls(scalars[which].get(FACTOR)))
     ]
-    # Small variables of the same kernel are shared out among threads.
-    calls.sort(key=lambda each: (each[0], each[1].kernel.identity, each[2]))
-    standalone.Table([each[1:] for each in calls]).run(scalars, threads, team)
+    standalone.Table(calls).run(scalars, threads, team)
 
 
 def with_factors(

@@ -99,19 +99,25 @@ class Update(NamedTuple):
 
 
 class Table:
-    """Updates that are made in one call, in their order, perhaps again with other scalars.
+    """Updates that are made in one call, perhaps again with other scalars.
 
     Args:
-      updates: pairs of an `Update` and the number of its scalars.
+      updates: tuples of a number, an `Update`, and the number of its scalars. Those with lower
+        numbers are made first.
 
     Attributes:
+      order: the positions of the updates in the order in which they are made.
       numbers: the updates, rows of int64. What they name must be in memory in `run`.
     """
 
-    def __init__(self, updates: Sequence[Tuple[Update, int]]) -> None:
-        self.numbers = np.array([each.row for each, _ in updates], np.int64)
+    def __init__(self, updates: Sequence[Tuple[int, Update, int]]) -> None:
+        # Small variables of the same kernel are shared out among threads.
+        keys = [(first, each.kernel.identity, which) for first, each, which in updates]
+        self.order = sorted(range(len(keys)), key=keys.__getitem__)
+        updates = [updates[i] for i in self.order]
+        self.numbers = np.array([each.row for _, each, _ in updates], np.int64)
         self._alike: Dict[Tuple[Any, int], Tuple[Kernel, List[int]]] = {}
-        for i, (each, which) in enumerate(updates):
+        for i, (_, each, which) in enumerate(updates):
             key = each.kernel.identity, which
             self._alike.setdefault(key, (each.kernel, []))[1].append(i)
 
@@ -169,4 +175,4 @@ def update(
       NoCompilerError: see `build`.
     """
     ids = None if rows is None else np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
-    Table([(Update(kernel, value, gradient, slots, ids), 0)]).run([scalars])
+    Table([(0, Update(kernel, value, gradient, slots, ids), 0)]).run([scalars])

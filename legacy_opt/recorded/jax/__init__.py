@@ -272,10 +272,12 @@ def _kernels_of(record: Record, level: str) -> Tuple[str, Any]:
     Raises:
       RecordError: the level is "native", and JAX cannot run kernels.
     """
-    if not hasattr(jax, "ffi"):
-        if level == NATIVE:
-            raise RecordError(f"JAX {jax.__version__} cannot run native kernels: it has no jax.ffi")
-        return EXACT, None
+    for name in "ffi", "typeof":
+        if not hasattr(jax, name):
+            if level == NATIVE:
+                problem = f"cannot run native kernels: it has no jax.{name}"
+                raise RecordError(f"JAX {jax.__version__} {problem}")
+            return EXACT, None
     from legacy_opt.recorded.jax.kernels import XlaKernels
 
     kernels = XlaKernels(record)

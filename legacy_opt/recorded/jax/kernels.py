@@ -83,7 +83,7 @@ class XlaKernels(Kernels):
         given = {name: plain(each) for name, each in {**scalars, FACTOR: factor}.items()}
         for update in updates.values():
             read: List[Any] = []
-            for i, call in enumerate(self.calls(update, factor is not None, dense)):
+            for i, call in enumerate(self.calls(update, dense)):
                 calls.append((i, call, len(changed) + 1))
                 read += [call.gradient, call.ids]
                 read += [given[each.name] for each in call.kernel.inputs.scalars]

@@ -45,8 +45,8 @@ class Rows(NamedTuple):
         is_row = is_row.reshape(-1, *[1] * (self.values.ndim - 1))
         return Rows(ids, jnp.where(is_row, self.values, 0))
 
-    def _distinct(self, library: JaxLibrary) -> Tuple[Any, Any, Any]:
-        """Returns the distinct ids, their first positions, and the sums of their rows."""
+    def _distinct(self, library: JaxLibrary, zero: float) -> Tuple[Any, Any, Any]:
+        """Returns distinct ids, their first positions, and the sums of a zero and their rows."""
         ids, first, inverse = jnp.unique(
             self.ids,
             return_index=True,
@@ -54,20 +54,20 @@ class Rows(NamedTuple):
             size=len(self.ids),
             fill_value=_NOWHERE,
         )
-        # Adding to -0 changes no number, and no sign of a zero. `array` hides the values and sums
-        # from XLA, which would otherwise begin with the number to which a sum is added later.
+        # `array` hides the values and sums from XLA, which would otherwise begin with the number to
+        # which a sum is added later.
         values = plain(library.array(self.values))
-        sums = jnp.full_like(values, -0.0).at[inverse.reshape(-1)].add(values)
+        sums = jnp.full_like(values, zero).at[inverse.reshape(-1)].add(values)
         return ids, first, plain(library.array(sums))
 
     def summed(self, library: JaxLibrary) -> Rows:
         """Returns the distinct ids, and the sum of the rows of each id."""
-        ids, _, sums = self._distinct(library)
+        ids, _, sums = self._distinct(library, -0.0)  # adding to -0 changes no sign of a zero
         return Rows(ids, sums)
 
     def summed_in_place(self, library: JaxLibrary) -> Rows:
         """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
-        ids, first, sums = self._distinct(library)
+        ids, first, sums = self._distinct(library, 0.0)
         first = jnp.where(ids == _NOWHERE, _NOWHERE, first)
         return Rows(self.ids, jnp.zeros_like(sums).at[first].set(sums, mode="drop"))
 

@@ -17,7 +17,7 @@ import torch
 
 from legacy_opt.recorded.arrays import clipping, interpreter
 from legacy_opt.recorded.arrays.interpreter import check_array, check_slots, stored_shape
-from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, EXACT, FAST, NATIVE, check_level
+from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, NATIVE, check_level
 from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
@@ -77,7 +77,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
     ) -> None:
         check_level(level, ALL_LEVELS)
         self.record = record
-        self._library = TorchLibrary(FAST if level == FAST else EXACT)
+        self._library = TorchLibrary(level)
         self._kernels = TensorKernels(record) if level == NATIVE else None
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:

@@ -141,15 +141,12 @@ class _Known:
         self.places = [i for i in range(len(columns.parameters)) if _is_plain(columns, i)]
         jobs = [_TensorJob(kernels, update_of(i)) for i in self.places]
         factor = 1 if kernels.clips else None
-        calls = [(job.calls(factor)[0], columns.groups[i]) for job, i in zip(jobs, self.places)]
-        # As in `native.run`.
-        order = sorted(range(len(calls)), key=lambda i: (calls[i][0].kernel.identity, calls[i][1]))
-        self.table = standalone.Table([calls[i] for i in order])
+        calls = [(0, job.calls(factor)[0], columns.groups[i]) for job, i in zip(jobs, self.places)]
+        self.table = standalone.Table(calls)
         self.form = _form(columns)
         self.tensors = [tensor for job in jobs for tensor in job.tensors]
         # No other tensor has the id or the address of one that is in memory.
         self._held = [each.detach() for each in self.tensors]
-        self._order = order
         self._addresses, self._fits = [], False  # of gradients
         self._owners = [i for i, job in enumerate(jobs) for _ in job.tensors]
         self._starts = np.array([each.data_ptr() for each in self.tensors], np.int64)
@@ -168,7 +165,7 @@ class _Known:
             starts = np.array(addresses, np.int64)
             first, last = starts[self._owners], (starts + self._bytes)[self._owners]
             self._fits = not ((first < self._ends) & (self._starts < last)).any()
-            self.table.numbers[:, standalone.GRADIENT] = starts[self._order]
+            self.table.numbers[:, standalone.GRADIENT] = starts[self.table.order]
         return self._fits
 
 

@@ -14,6 +14,7 @@ from legacy_opt.recorded.jax import JaxOptimizer, Rows, State
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
 from legacy_opt.recorded.optax import from_record
+from legacy_opt.recorded.records import CLIP_NORM, SUMMED_ROWS, Scalar
 from tests.recorded.jax import ones
 from tests.recorded.references import EVERY_RULE, LAZY_ADAM, in_numpy, refused, through_a_file
 
@@ -232,3 +233,17 @@ def test_the_same_bits_without_x64(without_x64):
         params, state = step(gradients, state, params)
         other(gradients)
     assert same(params, weights) and isinstance(state[1], State)
+
+
+@pytest.mark.parametrize("level", ["exact", "native"])
+def test_the_sign_of_zero_of_summed_rows(level):
+    record = recorded.load("GradientDescentOptimizer")
+    norm = {**record.hyperparameters, CLIP_NORM: Scalar("float32", 1.0)}
+    record = record._replace(hyperparameters=norm, clipping=SUMMED_ROWS)
+    ids, rows = np.array([1]), np.full((1, 2), -0.0, "f4")
+    weights = {"w": np.full((3, 2), -0.0, "f4")}
+    optimizer, params = JaxOptimizer(record, level), {"w": jnp.asarray(weights["w"])}
+    rows_in_jax = {"w": Rows(jnp.asarray(ids), jnp.asarray(rows))}
+    params, _ = optimizer.step(params, optimizer.init(params), rows_in_jax)
+    NumpyOptimizer(record, weights).step({"w": NumpyRows(ids, rows)})
+    assert np.array_equal(np.signbit(params["w"]), np.signbit(weights["w"]))
