@@ -337,7 +337,7 @@ def test_a_destination_that_ends_in_index_is_a_prefix(tmp_path, screen, source, 
 
 
 def daily_on_tensorflow_1(test):
-    return test if versions.has_contrib() else pytest.mark.full(test)
+    return pytest.mark.contrib(test) if versions.has_contrib() else pytest.mark.full(test)
 
 
 @daily_on_tensorflow_1

@@ -60,6 +60,7 @@ REPLACEMENTS = [
 ]
 
 
+@pytest.mark.one_lane
 @pytest.mark.keras3
 @pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
 def test_the_measured_differences_to_keras_are_up_to_date(name, replacement, generation):

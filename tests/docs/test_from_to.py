@@ -177,6 +177,7 @@ def train(item, w):
         return before, session.run(w)
 
 
+@pytest.mark.one_lane
 @pytest.mark.parametrize("names, instead, equal, last", ROWS)
 def test_a_row_has_a_class_that_trains_or_an_example_or_a_sentence(names, instead, equal, last):
     texts = [re.sub(r"\(.*", "", text) for text in instead]

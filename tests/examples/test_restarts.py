@@ -91,8 +91,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_restarted_process_is_left(number, tmp_path):
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_no_restarted_process_is_left(sent, tmp_path):
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)
     environment = {"PYTHONPATH": str(EXAMPLES)}
@@ -101,7 +101,7 @@ def test_no_restarted_process_is_left(number, tmp_path):
         children = json.loads(program.stdout.readline())
         os.kill(children[0], signal.SIGKILL)
         children[0] = int(program.stdout.readline().split()[-1].rstrip("."))
-        program.send_signal(number)
+        program.send_signal(getattr(signal, sent))
         program.communicate(timeout=60)
         programs.wait_until(lambda: not any(map(is_running, children)), 60)
 

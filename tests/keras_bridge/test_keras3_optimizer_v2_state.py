@@ -136,6 +136,7 @@ def test_files_of_older_tensorflow(version, file, tmp_path):
             np.testing.assert_array_equal(each.numpy(), expected[f"state_{number}"])
 
 
+@pytest.mark.one_lane
 @pytest.mark.parametrize("name", CLASSES)
 def test_back_to_keras_2(name, tmp_path):
     old, new = model_2(name), model_3(name)

@@ -132,6 +132,7 @@ def test_schedules_continue(way, tmp_path):
     assert optimizer.learning_rate.numpy() == np.float32(0.1) * 0.5**3
 
 
+@pytest.mark.one_lane
 @every_way
 @pytest.mark.parametrize(
     "arguments",

@@ -25,6 +25,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 # fit, train_step and train_on_batch.
 
 
+@pytest.mark.one_lane
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_fit(name, way):

@@ -31,9 +31,11 @@ def run(tensors):
 
 if versions.has_contrib():
 
+    @pytest.mark.contrib
     def test_the_signatures_of_tensorflow_1_are_recorded():
         assert signatures.record() == signatures.recorded(), f"on lane 1.15: {COMMAND} record"
 
+    @pytest.mark.contrib
     def test_the_names_that_moved_with_their_modules_are_recorded():
         for home, names in known_names.names().items():
             if not home.startswith("tf_slim"):  # it may not be installed

@@ -103,6 +103,7 @@ def test_every_target_exists():
 
 if versions.has_contrib():
 
+    @pytest.mark.contrib
     def test_targets_are_the_same_objects_on_tensorflow_1():
         others = {old for old, now in rows() if is_here(now) and found(old) is not found(now)}
         ours = {old for old, now in rows() if now.startswith("legacy_opt.")}
@@ -118,6 +119,7 @@ if versions.has_contrib():
         expected = (OTHER_OBJECTS & {old for old, _ in rows()}) | set(old_names.PARAMETERS)
         assert others - missing - ours == expected
 
+    @pytest.mark.contrib
     @pytest.mark.parametrize("module", sorted(moved_names.MODULES))
     def test_modules_have_the_names_of_contrib(module):
         """Those of tf_slim: see tests/clients/client_names_of_slim.py."""
@@ -136,6 +138,7 @@ if versions.has_contrib():
             for name in names if module != "tf.contrib.data" else ():
                 assert getattr(old, name) is getattr(new, name)
 
+    @pytest.mark.contrib
     @pytest.mark.parametrize("private", sorted(moved_names.DEFINED_IN))
     def test_private_modules_have_the_objects_of_the_public_ones(private):
         module, public = found(private), found(moved_names.DEFINED_IN[private])
@@ -154,6 +157,7 @@ if versions.has_contrib():
         "dense_to_sparse_batch": lambda data: data.dense_to_sparse_batch(2, [4]),
     }
 
+    @pytest.mark.contrib
     @pytest.mark.parametrize("name", sorted(TRANSFORMATIONS))
     def test_transformations_of_datasets_do_the_same(name):
         def elements(module):
@@ -173,6 +177,7 @@ if versions.has_contrib():
         one, other = elements(tf.contrib.data), elements(v1.data.experimental)
         assert len(one) == len(other) > 3 and all(map(np.array_equal, one, other))
 
+    @pytest.mark.contrib
     def test_other_objects_compute_the_same():
         with tf.Graph().as_default(), v1.Session() as session:
             table = tf.constant(np.random.RandomState(0).rand(5, 2).astype(np.float32))

@@ -491,3 +491,17 @@ def test_it(number):
     its_mean = sum(account["seconds_of_tests"].values()) / counts[0]
     assert whole == pytest.approx(10 * its_mean)
     assert whole > 0.1
+
+
+def test_a_test_that_ran_on_no_lane_keeps_its_duration(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "seconds", lambda: {"left": 9, "removed": 9, "ran": 9})
+    monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
+    reports = [
+        {"seconds_of_tests": {"ran[1]": 2}, "left_out": {turns.TOO_MANY: {"left": 3, "ran": 2}}},
+        {"seconds_of_tests": {"ran[1]": 8, "short": 0.01}, "left_out": {}},
+    ]
+    paths = [tmp_path / "1.15.json", tmp_path / "2.21.json"]
+    for path, report in zip(paths, reports):
+        path.write_text(json.dumps({**report, "seconds_of_shared_fixtures": {}}))
+    seconds.main(paths)
+    assert json.loads(turns.SECONDS.read_text()) == {"left": 9, "ran": (2 * 3 + 8) / 2}

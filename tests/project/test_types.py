@@ -43,6 +43,7 @@ def functions_of(name, cls):
 FUNCTIONS = dict(public_functions())
 
 
+@pytest.mark.one_lane
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_public_signature_has_types(name):
     function = FUNCTIONS[name]

@@ -182,7 +182,7 @@ class ShortName(v1.train.MomentumOptimizer):
         super().__init__(lr, 0.75)
 
 
-@pytest.mark.every_lane
+@pytest.mark.one_lane
 @pytest.mark.parametrize(
     "make, values",
     [

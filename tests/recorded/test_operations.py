@@ -65,6 +65,7 @@ def test_kernels_and_numpy_compute_the_same_bits(name, record):
     assert operation_records.same(found, operation_records.in_numpy(name, record))
 
 
+@pytest.mark.one_lane
 @operation_records.EVERY
 def test_operations_are_those_of_tensorflow(name, record):
     """TensorFlow may differ in the last bits, and older versions at infinities and NaN."""

@@ -6,6 +6,7 @@ The program needs only Python. It prints the wrong imports, and fails if there a
 """
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -114,17 +115,24 @@ def package_of(module):
     return words[0] if words else "legacy_opt"
 
 
+@functools.lru_cache(maxsize=None)
+def nodes_in(source):
+    """Returns the imports and constants of a module. Tests ask for those of the same files."""
+    kinds = "Import", "ImportFrom", "Constant", "Str"  # Python 3.7 has Str
+    return [node for node in ast.walk(ast.parse(source)) if type(node).__name__ in kinds]
+
+
 def names_in(module, source, is_package, known):
     """Yields the names that a module imports, and the modules in `known` that its strings name."""
     here = module.split(".")
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_in(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = here[: len(here) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif type(node).__name__ in ("Constant", "Str"):  # Python 3.7 has Str
+        else:
             # The string may be an argument of import_module, or name a module that is imported
             # lazily.
             text = node.s if type(node).__name__ == "Str" else node.value

@@ -53,6 +53,7 @@ def trained(home, inner, manager, dtype, use_resource):
     return values
 
 
+@pytest.mark.one_lane
 @pytest.mark.pairwise(
     inner=list(INNER),
     manager=list(MANAGERS),

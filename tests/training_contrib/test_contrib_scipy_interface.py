@@ -51,6 +51,7 @@ def trained(home, case, use_resource, partitioned):
         return session.run(v1.trainable_variables()), seen
 
 
+@pytest.mark.one_lane
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("case", CASES)
