@@ -189,11 +189,11 @@ def _form(columns: Columns) -> Sequence[Any]:
     """
     strided = [i for i, each in enumerate(columns.gradients) if each.layout is torch.strided]
     parameters, gradients, slots = ([column[i] for i in strided] for column in columns[:3])
-    tensors = [*parameters, *itertools.chain.from_iterable(map(dict.values, slots))]
+    tensors = [*parameters, *itertools.chain(*(each.values() for each in slots))]
     both = [*parameters, *gradients]
     return (
         *(strided, *columns[3:]),
-        [*itertools.chain.from_iterable(slots)],
+        [*itertools.chain(*slots)],
         [*map(id, tensors)],
         [*map(torch.Tensor.data_ptr, tensors)],
         [*map(torch.Tensor.size, both)],
