@@ -220,7 +220,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             if parameter.grad is not None
         ]
         numbers, names, parameters = zip(*rows) if rows else ((), (), ())
-        axes = [group["axes"] for group in self.param_groups]
+        axes = [tuple(group["axes"] or ()) for group in self.param_groups]
         gradients = [each.grad for each in parameters]
         slots = [*map(self.state.__getitem__, parameters)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import operator
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -19,6 +20,7 @@ from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.records import Record, RecordError
 
 _PROCESS = os.getpid()
+_DTYPE = operator.attrgetter("dtype")
 
 
 class Columns(NamedTuple):
@@ -132,7 +134,7 @@ class _Known:
       form: the result of `_form`.
       places: the positions of the parameters that a table updates in place, in one call.
       table: this table.
-      tensors: these parameters and their slots.
+      tensors: these parameters and their slots. As long as they live, no others have their ids.
     """
 
     def __init__(
@@ -145,8 +147,6 @@ class _Known:
         self.table = standalone.Table(calls)
         self.form = _form(columns)
         self.tensors = [tensor for job in jobs for tensor in job.tensors]
-        # No other tensor has the id or the address of one that is in memory.
-        self._held = [each.detach() for each in self.tensors]
         self._addresses, self._fits = [], False  # of gradients
         self._owners = [i for i, job in enumerate(jobs) for _ in job.tensors]
         self._starts = np.array([each.data_ptr() for each in self.tensors], np.int64)
@@ -183,14 +183,11 @@ def _is_plain(columns: Columns, i: int) -> bool:
 
 
 def _form(columns: Columns) -> Sequence[Any]:
-    """Returns what must be the same in the next step; the addresses of gradients need not.
-
-    A slot is known by its address, as its memory is held.
-    """
+    """Returns what must be the same in the next step; the addresses of gradients need not."""
     strided = [i for i, each in enumerate(columns.gradients) if each.layout is torch.strided]
     parameters, gradients, slots = ([column[i] for i in strided] for column in columns[:3])
     tensors = [*parameters, *itertools.chain(*(each.values() for each in slots))]
-    both = [*parameters, *gradients]
+    both = [*tensors, *gradients]
     return (
         *(strided, *columns[3:]),
         [*itertools.chain(*slots)],
@@ -198,7 +195,7 @@ def _form(columns: Columns) -> Sequence[Any]:
         [*map(torch.Tensor.data_ptr, tensors)],
         [*map(torch.Tensor.size, both)],
         [*map(torch.Tensor.stride, both)],
-        [each.dtype for each in both],
+        [*map(_DTYPE, both)],
         [*map(torch.Tensor.is_neg, gradients)],
     )
 

@@ -171,16 +171,47 @@ def slot_is_wide(parameter, optimizer):
     optimizer.state[parameter]["v"] = torch.ones(5, 5, dtype=torch.float64)
 
 
+def slot_is_transposed(parameter, optimizer):
+    optimizer.state[parameter]["m"].t_()  # at the same address
+
+
+def slot_is_reshaped(parameter, optimizer):
+    slot = optimizer.state[parameter]["m"]
+    slot.data = slot.data.view(25)
+
+
+def slot_has_integers(parameter, optimizer):
+    slot = optimizer.state[parameter]["m"]
+    slot.data = slot.data.view(torch.int32)
+
+
 @pytest.mark.parametrize(
     "change, problem",
     [
         (grows, "/m' is float32 of the shape [5, 5], expected float32 of the shape [6, 5]"),
         (is_on_meta, "native kernels cannot train on meta"),
         (slot_is_wide, "/v' is float64 of the shape [5, 5], expected float32"),
+        (slot_is_transposed, "/m' is not a contiguous array"),
+        (slot_is_reshaped, "/m' is float32 of the shape [25], expected float32"),
+        (slot_has_integers, "/m' is int32 of the shape [5, 5], expected float32"),
     ],
 )
 def test_tensors_that_do_not_fit_any_more(change, problem):
     refused(problem, trained, "native", [nothing, nothing, change], 5, 5)
+
+
+def test_axes_that_are_changed_in_place():
+    found = []
+    for level in "exact", "native":
+        parameter, axes = torch.nn.Parameter(drawn(4, 4)), []
+        groups = [{"params": [parameter], "axes": axes}]
+        optimizer = RecordedOptimizer(groups, recorded.load("AdafactorOptimizer"), level=level)
+        for _ in range(2):
+            parameter.grad = drawn(4, 4, seed=1)
+            optimizer.step()
+            axes[:] = [1, 0]
+        found.append([parameter.detach()])
+    assert_equal(*found)
 
 
 @pytest.mark.parametrize("level", ["exact", "native"])
