@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -68,6 +68,10 @@ class NumpyLibrary(Library):
         tiny = np.finfo(dtype).tiny
         is_denormal = (np.abs(x) < tiny) & (x != 0)
         return np.where(is_denormal, np.copysign(x.dtype.type(0), x), x)[()]
+
+    def summed(self, rows: Rows) -> Rows:
+        """Returns the distinct ids of a sparse gradient, and the sum of the rows of each id."""
+        return rows.summed(self.flushes)
 
     def summed_in_place(self, rows: Any) -> Any:
         return rows.summed_in_place(self.flushes)
@@ -169,6 +173,7 @@ class NumpyOptimizer:
       variables: a dict from names to arrays of the record's dtype, which `step` changes.
       flush_denormals: whether denormal numbers become zero, as in native kernels and in the
         threads of TensorFlow.
+      library: the operations, if not those of `NumpyLibrary(flush_denormals)`.
       **hyperparameters: other values of hyperparameters, as in `hyperparameters`.
 
     Attributes:
@@ -185,12 +190,13 @@ class NumpyOptimizer:
         record: Record,
         variables: Mapping[str, np.ndarray],
         flush_denormals: bool = True,
+        library: Optional[NumpyLibrary] = None,
         **hyperparameters: float,
     ) -> None:
         self.record = record
         self.variables = dict(variables)
         self.hyperparameters = interpreter.given_hyperparameters(record, hyperparameters)
-        self._library = NumpyLibrary(flush_denormals)
+        self._library = library or NumpyLibrary(flush_denormals)
         start = interpreter.started(record, self.hyperparameters)
         slots = {}
         for name, array in self.variables.items():
@@ -267,8 +273,7 @@ class NumpyOptimizer:
             found = clipping.clipped_by_global_norm(self._library, self.record, found, limits)
         for update in found:
             if isinstance(update.gradient, Rows):
-                rows = update.gradient.summed(self._library.flushes)
-                update = update._replace(gradient=rows)
+                update = update._replace(gradient=self._library.summed(update.gradient))
             updates.updated(self._library, update, scalars)
 
 

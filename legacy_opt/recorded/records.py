@@ -188,6 +188,27 @@ class Record(NamedTuple):
         groups = tuple(each._replace(slots=changed(each.slots, "initial")) for each in self.groups)
         return self._replace(shared=changed(self.shared, "value"), groups=groups)
 
+    def in_dtype(self, dtype: str) -> Record:
+        """Returns the rule for variables of another dtype, "float32" or "float64".
+
+        Values of the record's dtype get the new dtype; values of other dtypes, such as steps, keep
+        theirs.
+        """
+
+        def changed(part: Any) -> Any:
+            if isinstance(part, (Node, Slot, Scalar)) and part.dtype == self.dtype:
+                return part._replace(dtype=dtype)
+            if isinstance(part, (Function, Program)):
+                return part._replace(nodes=tuple(map(changed, part.nodes)))
+            if isinstance(part, Group):
+                return part._make(map(changed, part))
+            return (
+                {name: changed(each) for name, each in part.items()} if type(part) is dict else part
+            )
+
+        groups = tuple(map(changed, self.groups))
+        return self._make(map(changed, self))._replace(dtype=dtype, groups=groups)
+
     def without_values(self) -> Record:
         """Returns the record without values of hyperparameters and initial values."""
         hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}

@@ -188,12 +188,12 @@ def slot_key(variable: str, slot: str) -> str:
 def write_arrays(path: PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
     """Writes pairs (name, array); see `write`. An `.npz` file is written array by array."""
     path = Path(path)
-    save = _save_safetensors if _is_safetensors(path) else _save_npz
+    save = _save_safetensors if _is_safetensors(path) else save_npz
     with replaced(path) as temporary:
-        save(temporary, _checked(arrays))
+        save(temporary, checked(arrays))
 
 
-def _checked(arrays: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, np.ndarray]]:
+def checked(arrays: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, np.ndarray]]:
     """Yields checked arrays in this machine's order of bytes; may raise a RecordError."""
     names = set()
     for name, array in arrays:
@@ -212,7 +212,8 @@ def _is_safetensors(path: Path) -> bool:
     return path.suffix == _SAFETENSORS
 
 
-def _save_npz(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
+def save_npz(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
+    """Writes pairs (name, array) into a file of NumPy, array by array."""
     with zipfile.ZipFile(str(path), "w") as archive:
         for name, array in arrays:
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
@@ -241,11 +242,11 @@ def read(path: PathLike) -> SavedState:
         its record, or slots are missing.
     """
     path = Path(path)
-    load = _load_safetensors if _is_safetensors(path) else _load_npz
+    load = _load_safetensors if _is_safetensors(path) else load_npz
     try:
         if not path.is_file():
             raise RecordError("there is no such file")
-        return _state_from(load(path))
+        return state_from(load(path))
     except RecordError as error:
         raise RecordError(f"{str(path)!r}: {error}") from error
 
@@ -258,7 +259,7 @@ def _load_safetensors(path: Path) -> Dict[str, np.ndarray]:
         raise RecordError(f"not a state file: {_line(error)}") from error
 
 
-def _load_npz(path: Path) -> Dict[str, np.ndarray]:
+def load_npz(path: Path) -> Dict[str, np.ndarray]:
     """Reads all arrays. Sizes are checked first, so that memory is bounded by the file's size."""
     try:
         with zipfile.ZipFile(str(path)) as archive:
@@ -300,13 +301,14 @@ def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
         return formats.read_array(file, allow_pickle=False)
 
 
-def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
+def state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
+    """Returns the state that a file with these arrays has, which must fit; see `read`."""
     if RECORD not in arrays:
         raise RecordError("not a state file: it has no record")
     record = loads(arrays.pop(RECORD).tobytes())
-    step = int(_taken(arrays, GLOBAL_STEP, "int64", shape=()))
+    step = int(taken(arrays, GLOBAL_STEP, "int64", shape=()))
     shared = {
-        name: _taken(arrays, SHARED + name, scalar.dtype, shape=())[()]
+        name: taken(arrays, SHARED + name, scalar.dtype, shape=())[()]
         for name, scalar in record.shared.items()
     }
     names = [key[len(VARIABLE) :] for key in arrays if key.startswith(VARIABLE)]
@@ -322,7 +324,7 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
             slots[name] = {}
             for slot_name, slot in group.slots.items():
                 shape = stored_shape(slot.layout, array.shape)
-                slots[name][slot_name] = _taken(arrays, keys[slot_name], slot.dtype, shape)
+                slots[name][slot_name] = taken(arrays, keys[slot_name], slot.dtype, shape)
     if arrays:
         raise RecordError(f"the rule of {record.optimizer} has no {quoted(sorted(arrays))}")
     return SavedState(record, step, shared, variables, slots)
@@ -336,7 +338,7 @@ def group_of(record: Record, name: str, dtype: Any, shape: Tuple[int, ...]) -> O
         return None
 
 
-def _taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[int, ...]) -> Any:
+def taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[int, ...]) -> Any:
     """Removes an array from a dict, checks it, and returns it."""
     if name not in arrays:
         raise RecordError(f"{name!r} is missing")

@@ -1,0 +1,27 @@
+"""Proofs that an implementation of an optimizer computes the same as a recorded rule.
+
+A proof is one file: inputs of a training, and what the rule makes of them, with error bars. It is
+drawn (`draw`), written (`write`) and read (`read`); `judge` says whether an implementation that
+gets the same inputs ends in the same variables. Needs NumPy alone. `legacy-opt docs prove` has
+examples.
+"""
+
+from legacy_opt.recorded.proofs.drawing import draw
+from legacy_opt.recorded.proofs.files import read, write
+from legacy_opt.recorded.proofs.judging import DIFFERS, EQUAL, ROUNDING, Error, Verdict, judge
+from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
+
+__all__ = [
+    "DIFFERS",
+    "EQUAL",
+    "End",
+    "Error",
+    "Proof",
+    "ProofError",
+    "ROUNDING",
+    "Verdict",
+    "draw",
+    "judge",
+    "read",
+    "write",
+]

@@ -1,0 +1,1 @@
+"""Proofs that an implementation computes the same as a rule; see `legacy_opt.proofs`."""

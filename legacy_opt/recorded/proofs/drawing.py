@@ -1,0 +1,148 @@
+"""Draws proofs: inputs with which different formulas give different results.
+
+Most differences hide from normal numbers and default hyperparameters. So weights begin at zero,
+where all bits of an update are visible; gradients have several sizes, around epsilon and far above
+it; hyperparameters are short binary numbers, exact in each dtype; and the learning rate changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.proofs.proof import Proof, ProofError
+from legacy_opt.recorded.proofs.reference import with_ends
+from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
+from legacy_opt.recorded.state_files import state_of
+
+STEPS = 10
+_RATE = "learning_rate"
+_DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
+_SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
+# Values that show what a hyperparameter does. Others are rounded to short binary numbers.
+_VALUES = {
+    _RATE: 2.0**-6,
+    "momentum": 0.875,
+    "epsilon": 2.0**-10,
+    "epsilon1": 2.0**-20,
+    "epsilon2": 2.0**-8,
+    "eeta": 2.0**-4,
+    "weight_decay": 2.0**-5,
+    "weight_decay_rate": 2.0**-5,
+    "l1": 2.0**-10,
+    "l2": 2.0**-7,
+    "l2_shrinkage": 2.0**-8,
+    "beta": 0.875,
+    "beta1": 0.875,
+    "beta_1": 0.875,
+    "beta2": 1 - 2.0**-5,
+    "beta_2": 1 - 2.0**-5,
+    "sign_decay": 0.75,
+    "logbase": 0.75,
+    CLIP_NORM: 4.0,
+}
+
+
+def draw(
+    record: Record,
+    seed: int = 0,
+    steps: int = STEPS,
+    rows: bool = False,
+    ends: Optional[Iterable[int]] = None,
+    **hyperparameters: float,
+) -> Proof:
+    """Draws a proof of a rule.
+
+    Args:
+      record: the rule, of float32.
+      seed: the seed of the random numbers.
+      steps: the number of steps.
+      rows: whether a gradient is sparse, with repeated ids.
+      ends: the steps after which results are compared; by default all.
+      **hyperparameters: values of hyperparameters instead of drawn ones.
+
+    Raises:
+      ProofError: the rule has no update for such gradients.
+      RecordError: a hyperparameter is unknown, or the record does not follow its value.
+    """
+    random = np.random.RandomState(seed)
+    shapes = _shapes(record, rows)
+    values = given_hyperparameters(record, {**_values(record), **hyperparameters})
+    schedule: List[Dict[str, float]] = [dict(values) for _ in range(steps)]
+    if _RATE in values and _RATE not in record.fixed:
+        for each in schedule[steps // 2 + 1 :]:
+            each[_RATE] /= 2
+    weights = {
+        name: (random.standard_normal(shape) * (random.random_sample(shape) < 0.5)).astype(
+            "float32"
+        )
+        for name, shape in shapes.items()
+    }
+    sizes = {
+        name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
+    }
+
+    def gradient(name: str) -> Any:
+        if not rows:
+            return _drawn(random, sizes[name])
+        ids = random.randint(0, len(weights[name]) // 2, size=12)
+        ids[[3, 7]] = ids[0]
+        return Rows(ids, _drawn(random, sizes[name][ids]))
+
+    gradients = [{name: gradient(name) for name in shapes} for _ in range(steps)]
+    start = state_of(NumpyOptimizer(record, weights, **values))
+    made = {"by": "draw", "seed": seed}
+    return with_ends(Proof(start, schedule, gradients, {}, made=made), ends or range(1, steps + 1))
+
+
+def _drawn(random: np.random.RandomState, sizes: np.ndarray) -> np.ndarray:
+    is_there = random.random_sample(sizes.shape) > 0.05
+    return (sizes * random.standard_normal(sizes.shape) * is_there).astype("float32")
+
+
+def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
+    """Returns the shapes of variables, by their names."""
+    named = [item for group in record.groups for item in (group.variables or {}).items()]
+    shapes = dict(named) or (_ROWS if rows else _DENSE)
+    found, why = {}, ""
+    for name, shape in shapes.items():
+        try:
+            group = record.group_of(name, shape)
+            program = group.sparse if rows else group.dense
+        except RecordError as error:
+            program = f"{error}"
+        if isinstance(program, str):
+            why = program
+        else:
+            found[name] = shape
+    if not found:
+        kind = "sparse" if rows else "dense"
+        raise ProofError(f"{record.optimizer} has no update for {kind} gradients: {why}")
+    return found
+
+
+def _values(record: Record) -> Dict[str, float]:
+    """Returns values of hyperparameters."""
+    found = {}
+    for name, scalar in record.hyperparameters.items():
+        if name in record.fixed or not scalar.dtype.startswith("float"):
+            continue
+        value = _VALUES.get(name)
+        if value is None and scalar.value:
+            value = _short(scalar.value)
+        if value is not None and (scalar.value or name not in record.nonzero):
+            found[name] = value
+    return found
+
+
+def _short(value: float) -> float:
+    """Returns a near number with few binary digits."""
+    if not math.isfinite(value) or value * 8 == int(value * 8):
+        return value
+    if 0.5 < value < 1:
+        return 1 - _short(1 - value)
+    return math.copysign(2.0 ** round(math.log2(abs(value))), value)

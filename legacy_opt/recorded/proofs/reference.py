@@ -1,0 +1,106 @@
+"""What a rule makes of inputs, and the error bars of each element.
+
+The rule runs in float32, which gives the bits, and in float64. The error bars come from the rule
+itself: it runs several times in float64, and each operation has a random error of up to the
+rounding of float32. The largest distance from the exact result is the error bar.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+import numpy as np
+
+from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
+from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, cast
+from legacy_opt.recorded.records import Record
+
+_SAMPLES = 12
+UNIT, WIDE_UNIT = 2.0**-24, 2.0**-53  # the largest relative errors of float32 and float64
+_SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+class _Noisy(NumpyLibrary):
+    """Computes in float64; each result has a random relative error of up to `UNIT`."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(flush_denormals=False)
+        self._random = np.random.RandomState(seed)
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        is_exact = value is None or value != value or float(np.float32(value)) == value
+        constant = super().constant(value, dtype)
+        return constant if is_exact else self._moved(constant)
+
+    def rounded(self, x: Any, dtype: str) -> Any:
+        return self._moved(x) if dtype == "float64" else x
+
+    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
+        return super().sum(self._moved(x), level, of_rows)
+
+    def summed(self, rows: Rows) -> Rows:
+        return super().summed(rows._replace(values=self._moved(rows.values)))
+
+    def summed_in_place(self, rows: Any) -> Any:
+        return super().summed_in_place(rows._replace(values=self._moved(rows.values)))
+
+    def _moved(self, x: Any) -> Any:
+        return x * (1 + UNIT * self._random.uniform(-1, 1, np.shape(x)))
+
+
+def run(
+    proof: Proof, record: Optional[Record] = None, library: Optional[NumpyLibrary] = None
+) -> Iterator[Arrays]:
+    """Trains with a rule in NumPy, and yields the variables after each step.
+
+    Args:
+      proof: the inputs.
+      record: the rule; None for that of the proof. Its dtype is the dtype of the training.
+      library: the operations; by default those of `NumpyOptimizer`.
+    """
+    record = record or proof.record
+    variables = cast(proof.start.variables, record.dtype)
+    library = library or NumpyLibrary(proof.flushes_denormals and record.dtype == "float32")
+    optimizer = NumpyOptimizer(record, variables, library=library, **proof.hyperparameters[0])
+    if proof.start.global_step:  # else the initial values are those of the record's dtype
+        for name, slots in optimizer.state.slots.items():
+            for slot, array in slots.items():
+                array[...] = proof.start.slots[name][slot]
+        for name, value in optimizer.state.shared.items():
+            optimizer.state.shared[name] = type(value)(proof.start.shared[name])
+        optimizer.state.global_step = proof.start.global_step
+    for gradients, hyperparameters in zip(proof.gradients, proof.hyperparameters):
+        optimizer.hyperparameters.update(hyperparameters)
+        optimizer.step(cast(gradients, record.dtype))
+        yield {name: array.copy() for name, array in optimizer.variables.items()}
+
+
+def ends(proof: Proof) -> Iterator[End]:
+    """Yields the end of each step.
+
+    Raises:
+      ProofError: the rule is not one of float32.
+    """
+    if proof.record.dtype != "float32":
+        raise ProofError(f"a proof needs a rule of float32, not of {proof.record.dtype}")
+    wide = proof.record.in_dtype("float64")
+    other = NumpyLibrary(not proof.flushes_denormals)
+    noisy = [run(proof, wide, _Noisy(seed)) for seed in range(_SAMPLES)]
+    for values, other_values, exact, *moved in zip(
+        run(proof), run(proof, library=other), run(proof, wide), *noisy
+    ):
+        bars = {}
+        with np.errstate(all="ignore"):
+            for name, array in exact.items():
+                distances = [np.abs(each[name] - array) for each in moved]
+                distances.append(np.abs(other_values[name].astype("float64") - values[name]))
+                bar = np.nanmax(np.nan_to_num(distances, posinf=np.nan), axis=0, initial=0.0)
+                bar += UNIT * np.abs(np.nan_to_num(array, posinf=0.0, neginf=0.0)) + _SMALLEST
+                bars[name] = bar.astype("float32")
+        yield End(values, exact, bars)
+
+
+def with_ends(proof: Proof, steps: Any) -> Proof:
+    """Returns a proof with the ends of some steps; see `ends`."""
+    found = dict(enumerate(ends(proof), start=1))
+    return proof._replace(ends={step: found[step] for step in steps})
