@@ -94,9 +94,9 @@ def ends(proof: Proof) -> Iterator[End]:
             for name, array in exact.items():
                 distances = [np.abs(each[name] - array) for each in moved]
                 distances.append(np.abs(other_values[name].astype("float64") - values[name]))
-                bar = np.nanmax(np.nan_to_num(distances, posinf=np.nan), axis=0, initial=0.0)
-                bar += UNIT * np.abs(np.nan_to_num(array, posinf=0.0, neginf=0.0)) + _SMALLEST
-                bars[name] = bar.astype("float32")
+                distances.append(UNIT * np.abs(array))
+                finite = np.where(np.isfinite(distances), distances, 0.0)
+                bars[name] = (np.max(finite, axis=0) + _SMALLEST).astype("float32")
         yield End(values, exact, bars)
 
 
