@@ -16,6 +16,8 @@ from legacy_opt.programs.operations import INTEGERS
 from legacy_opt.recorded import neighbours
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.proofs import judging, reference
+from legacy_opt.recorded.proofs.proof import Proof
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 
@@ -26,25 +28,26 @@ EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
 _SCALES = (1.0, 1e-2, 1e-4, 1e-6, 1e-7)  # of the gradients
 _SQUARES = ("v", "rms", "accum")  # slots with means of squares of gradients
-_LARGEST_SHARE = 1e-4  # a difference up to this share of the weights' way is `ROUNDING`
+_NAMES = {judging.EQUAL: EXACT, judging.ROUNDING: ROUNDING, judging.DIFFERS: DIFFERS}
 
 
 class Grade(NamedTuple):
     """How near a training by another optimizer is.
 
     Attributes:
-      name: "exact": all weights are equal to the bit; "rounding": they differ by less than a
-        ten-thousandth of the way that they went, or by their last digits; or "differs".
-      share: the largest difference of a weight as a share of the way.
+      name: "exact": all weights are equal to the bit; "rounding": some last digits differ; or
+        "differs": it is another formula.
+      ratio: the largest difference of a weight, as a multiple of what rounding may cause in its
+        element (see `legacy_opt.proofs`).
       case: the gradients and rates with which the difference is largest.
     """
 
     name: str
-    share: float
+    ratio: float
     case: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.share:.1e} of the way of {_AFTER} steps, {self.case})"
+        return f"{self.name} ({self.ratio:.2g} error bars after {_AFTER} steps, {self.case})"
 
 
 class Setting(NamedTuple):
@@ -54,6 +57,11 @@ class Setting(NamedTuple):
     arguments: Dict[str, Any]
     slots: Mapping[str, str]  # from our names to the library's
     step: int  # the number of completed steps
+
+
+def _worse(grade: Grade) -> Tuple[int, float]:
+    """Returns a key by which the worse grade is the larger one."""
+    return (EXACT, ROUNDING, DIFFERS).index(grade.name), grade.ratio
 
 
 Hyper = Mapping[str, float]
@@ -132,14 +140,14 @@ def chosen(
         can_fall = record.hyperparameters["learning_rate"].dtype not in INTEGERS
         cases = itertools.product([*_SCALES, *_scale_of(state)], {False, can_fall})
         grades = [_measured(state, hyper, go_on, *case) for case in cases]
-        return max(grades, key=lambda grade: grade.share)
+        return max(grades, key=_worse)
 
     found = [(setting, grade_of(number)) for number, setting in enumerate(possible)]
-    setting, grade = min(found, key=lambda pair: pair[1].share)
+    setting, grade = min(found, key=lambda pair: _worse(pair[1]))
     if grade.name == DIFFERS:
         raise RecordError(
             f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
-            f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps, {grade.case}. "
+            f"after {_AFTER} steps, weights are {grade.ratio:.2g} error bars away, {grade.case}. "
             "Train with the record instead"
         )
     return setting, grade
@@ -180,15 +188,19 @@ def _measured(
             slots[name].fill(scale**2 * _bias_correction(state))
     for each in gradients[:_BEFORE]:
         optimizer.step(each)
-    between = state_of(optimizer)
     rate = hyper["learning_rate"]
     rates = [rate * (1 - i / _AFTER) if falls else rate for i in range(_AFTER)]
-    for each, rate in zip(gradients[_BEFORE:], rates):
-        optimizer.hyperparameters["learning_rate"] = rate
-        optimizer.step(each)
-    found = go_on(between, gradients[_BEFORE:], rates)
+    inputs = Proof(
+        start=state_of(optimizer),
+        hyperparameters=[dict(hyper, learning_rate=each) for each in rates],
+        gradients=gradients[_BEFORE:],
+        ends={},
+    )
+    ends = reference.with_ends(inputs, [_AFTER]).ends
+    found = go_on(inputs.start, inputs.gradients, rates)
+    verdict = judging.judge(ends, {_AFTER: found})
     case = f"with gradients of {scale:.2g}" + (" and a falling rate" if falls else "")
-    return _grade(between.variables, weights, found, case)
+    return Grade(_NAMES[verdict.name], verdict.error.ratio, case)
 
 
 def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
@@ -212,21 +224,3 @@ def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
         raise RecordError(f"the record of {record.optimizer} has no update for dense gradients")
     shapes = {name: shape for group in groups for name, shape in group.variables.items()}
     return record._replace(groups=tuple(groups)), shapes
-
-
-def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
-    if all(np.array_equal(found[name], expected[name]) for name in expected):
-        return Grade(EXACT, 0.0, case)
-    shares = []
-    for name, end in expected.items():
-        way = np.max(np.abs(end - start[name]))
-        difference = np.nan_to_num(np.max(np.abs(found[name] - end)), nan=math.inf)
-        if way:
-            share = float(difference / way)
-        else:
-            share = math.inf if difference else 0.0
-        if share > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
-            share = _LARGEST_SHARE  # most of the way is lost in the last digits
-        shares.append(share)
-    largest = max(shares)
-    return Grade(ROUNDING if largest <= _LARGEST_SHARE else DIFFERS, largest, case)
