@@ -1,0 +1,172 @@
+"""Checks an implementation of an optimizer by the vectors; needs NumPy alone.
+
+    python -m legacy_opt_vectors.run AdamOptimizer --with my_module:my_adam
+
+`my_adam(variables, hyperparameters)` gets a dict of arrays and a dict of numbers, and returns a
+function `step(gradients, hyperparameters)`, which changes the arrays in place. A gradient is an
+array or, for a table of which a batch touches some rows, a pair (ids, rows); ids may be repeated,
+and their rows are added. `hyperparameters` of a step may differ from those of the step before.
+
+The function may get the variables in float64, too: a second opinion, which tells formulas apart
+that float32 cannot. Pass --float32 if it only takes float32.
+
+Verdicts: EQUAL (each element has the value that the rule gives in float32), ROUNDING (the same
+formula; last digits differ), DIFFERS (another formula, from this step and variable on). The exit
+code is 0, 0 and 1; it is 2 if a file is damaged, or the function raises an error.
+"""
+
+import argparse
+import hashlib
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FORMAT, VERSION = "legacy-opt proof", 1
+# Error bars are for float32. The largest error that rounding explains is BOUND times the bar; in
+# float64, the bars are smaller by the factor WIDE.
+BOUND = 8.0
+WIDE = 2.0**29
+_HASH = 64  # the digits of SHA-256 at the end of a file
+
+
+def read(path):
+    """Reads a vector.
+
+    Returns:
+      A pair: the JSON text as a dict, and a dict from names to arrays.
+
+    Raises:
+      ValueError: the file is damaged, or has another format.
+    """
+    content = Path(path).read_bytes()
+    if hashlib.sha256(content[:-_HASH]).hexdigest().encode() != content[-_HASH:]:
+        raise ValueError(f"{path} is damaged: its bytes do not have its hash")
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    head = json.loads(arrays.pop("proof").tobytes().decode())
+    if (head.get("format"), head.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"{path} is not version {VERSION} of the format {FORMAT!r}")
+    return head, arrays
+
+
+def part(arrays, prefix):
+    """Returns the arrays whose names begin with a prefix, by the rest of the name."""
+    return {name[len(prefix) :]: each for name, each in arrays.items() if name.startswith(prefix)}
+
+
+def gradients_of(head, arrays, dtype):
+    """Returns the gradients: for each step, a dict from names of variables to gradients."""
+    steps = [{} for _ in range(head["steps"])]
+    for name, places in head["gradients"].items():
+        if "gradient/" + name in arrays:
+            found = arrays["gradient/" + name].astype(dtype)
+        else:
+            ends = np.cumsum(arrays["counts/" + name])[:-1]
+            ids = np.split(arrays["ids/" + name], ends)
+            rows = np.split(arrays["rows/" + name].astype(dtype), ends)
+            found = list(zip(ids, rows))
+        for place, gradient in zip(places, found):
+            steps[place - 1][name] = gradient
+    return steps
+
+
+def hyperparameters_of(head):
+    """Returns the hyperparameters: for each step, a dict from names to numbers."""
+    numbers = head["hyperparameters"]
+    return [
+        {name: float.fromhex(texts[i]) for name, texts in numbers.items()}
+        for i in range(head["steps"])
+    ]
+
+
+def train(make, head, arrays, dtype):
+    """Trains; returns the variables after the steps in `head["ends"]`, dicts by step."""
+    variables = {name: each.astype(dtype) for name, each in part(arrays, "start/variable/").items()}
+    hyperparameters = hyperparameters_of(head)
+    step = make(variables, dict(hyperparameters[0]))
+    ends = {}
+    for number, gradients in enumerate(gradients_of(head, arrays, dtype), start=1):
+        step(gradients, dict(hyperparameters[number - 1]))
+        if number in head["ends"]:
+            ends[number] = {name: np.array(each) for name, each in variables.items()}
+    return ends
+
+
+def ratio(found, values, exact, bars, factor):
+    """Returns the largest error as a multiple of the error bar; infinite numbers must be equal."""
+    with np.errstate(all="ignore"):
+        error = factor * np.abs(found.astype("float64") - exact) / bars
+        same = equal(found.astype("float32"), values)
+    error = np.where(np.isfinite(values) & np.isfinite(found), error, np.inf)
+    return float(np.max(np.where(same & ~np.isfinite(values), 0.0, error)))
+
+
+def equal(one, other):
+    """Returns where two arrays are equal; NaN is equal to NaN."""
+    return (one == other) | (np.isnan(one) & np.isnan(other))
+
+
+def largest(ends, arrays, factor):
+    """Returns (ratio, step, variable) of the first error above `BOUND`, or of the largest."""
+    errors = []
+    for step, variables in sorted(ends.items()):
+        for name, found in variables.items():
+            stored = [arrays[f"{each}/{step}/{name}"] for each in ("values", "exact", "bars")]
+            errors.append((ratio(found, *stored, factor), step, name))
+    return next((each for each in errors if each[0] > BOUND), max(errors))
+
+
+def judge(make, path, is_float32=False):
+    """Returns the verdict on an implementation, and a sentence that says why."""
+    head, arrays = read(path)
+    ends = train(make, head, arrays, "float32")
+    error = largest(ends, arrays, 1.0)
+    if all(
+        equal(found, arrays[f"values/{step}/{name}"]).all()
+        for step, variables in ends.items()
+        for name, found in variables.items()
+    ):
+        return "EQUAL", ""
+    if error[0] <= BOUND and not is_float32:
+        wide = largest(train(make, head, arrays, "float64"), arrays, WIDE)
+        error = wide if wide[0] > BOUND else error
+    verdict = "ROUNDING" if error[0] <= BOUND else "DIFFERS"
+    return verdict, "in step {1}, {2} is {0:.3g} error bars away".format(*error)
+
+
+def main(argv=None):
+    """Runs the program, and returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rule", help="the name of a rule, such as AdamOptimizer")
+    parser.add_argument("--with", dest="function", required=True, metavar="MODULE:FUNCTION")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).with_name("data"))
+    parser.add_argument("--float32", action="store_true", help="without a training in float64")
+    arguments = parser.parse_args(argv)
+    paths = sorted(arguments.folder.glob(arguments.rule + "-*.npz"))
+    if not paths:
+        known = sorted({path.name.rpartition("-")[0] for path in arguments.folder.glob("*.npz")})
+        print(f"there is no rule {arguments.rule!r}, but {', '.join(known)}", file=sys.stderr)
+        return 2
+    sys.path.insert(0, "")
+    verdicts = set()
+    for path in paths:
+        try:
+            module, _, name = arguments.function.partition(":")
+            make = getattr(importlib.import_module(module), name)
+            verdict, why = judge(make, path, arguments.float32)
+        except Exception as error:
+            verdict, why = "cannot be judged", f"{type(error).__name__}: {error}"
+        verdicts.add(verdict)
+        print(f"{path.stem}: {verdict}{why and ', '}{why}")
+    if "cannot be judged" in verdicts:
+        return 2
+    return int("DIFFERS" in verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
