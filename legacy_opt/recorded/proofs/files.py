@@ -38,12 +38,17 @@ def write(path: PathLike, proof: Proof) -> None:
     """
     with replaced(path) as temporary:
         state_files.save_npz(temporary, state_files.checked(_arrays_of(proof)))
-        with zipfile.ZipFile(str(temporary), "a") as archive:
-            archive.comment = b"0" * _HASH
-        with open(str(temporary), "r+b") as file:
-            content = file.read()[:-_HASH]
-            file.seek(len(content))
-            file.write(_hash_of(content))
+        add_hash(temporary)
+
+
+def add_hash(path: PathLike) -> None:
+    """Writes the hash of a file of NumPy at its end."""
+    with zipfile.ZipFile(str(path), "a") as archive:
+        archive.comment = b"0" * _HASH
+    with open(str(path), "r+b") as file:
+        content = file.read()[:-_HASH]
+        file.seek(len(content))
+        file.write(_hash_of(content))
 
 
 def read(path: PathLike) -> Proof:
