@@ -15,16 +15,20 @@ def same(one: Any, other: Any) -> bool:
     return one.shape == other.shape and bool(np.all(_equal(one, other)))
 
 
-def largest_difference(one: Any, other: Any) -> float:
-    """Returns the largest absolute difference between two arrays of the same shape, as a float.
+def differences(one: Any, other: Any) -> np.ndarray:
+    """Returns the absolute differences between the elements of two arrays of the same shape.
 
-    Returns infinity if two corresponding elements differ and at least one is NaN or infinite.
+    They are infinite where two elements differ and at least one is NaN or infinite.
     """
     one, other = np.float64(one), np.float64(other)
     with np.errstate(invalid="ignore"):  # NumPy warns of infinity minus infinity
         gaps = np.where(_equal(one, other), 0.0, np.abs(one - other))
-    largest = float(np.max(gaps, initial=0.0))
-    return largest if np.isfinite(largest) else np.inf
+    return np.where(np.isnan(gaps), np.inf, gaps)
+
+
+def largest_difference(one: Any, other: Any) -> float:
+    """Returns the largest of the `differences` between two arrays, as a float."""
+    return float(np.max(differences(one, other), initial=0.0))
 
 
 def _equal(one: Any, other: Any) -> Any:
