@@ -1,7 +1,8 @@
 """Recorded rules: the updates of optimizers as data, which train without TensorFlow.
 
-`record` makes a record of an optimizer and needs TensorFlow; nothing else here does. The targets
-are the modules `numpy`, `torch`, `jax`, `optax` and `keras` of this package.
+`record` makes a record of an optimizer and needs TensorFlow; nothing else here does. `rule` writes
+a record, with the functions of the module `formulas`. The targets are the modules `numpy`, `torch`,
+`jax`, `optax` and `keras` of this package.
 `legacy-opt docs recorded_rules` describes the format.
 """
 
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from legacy_opt.recorded.formulas import rule
 from legacy_opt.recorded.reading import catalogue, load, loads
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.writing import dumps, save
 
-__all__ = ["Record", "RecordError", "catalogue", "dumps", "load", "loads", "record", "save"]
+__all__ = ["Record", "RecordError", "catalogue", "dumps", "load", "loads", "record", "rule", "save"]
 
 
 def record(
