@@ -77,10 +77,10 @@ def judge(
     Raises:
       ProofError: a variable is missing, or has another shape.
     """
-    error = _largest(ends, found, 1.0)
+    error = largest_error(ends, found)
     wide = None
     if found_in_float64 is not None:
-        wide = _largest(ends, found_in_float64, UNIT / WIDE_UNIT)
+        wide = largest_error(ends, found_in_float64, UNIT / WIDE_UNIT, "exact")
     if all(
         np.all(_same(values, found[step][name]))
         for step, end in ends.items()
@@ -91,8 +91,17 @@ def judge(
     return Verdict(ROUNDING if is_rounding else DIFFERS, error, wide)
 
 
-def _largest(ends: Mapping[int, End], found: Mapping[int, Arrays], factor: float) -> Error:
-    """Returns the largest error; error bars are divided by `factor`."""
+def largest_error(
+    ends: Mapping[int, End], found: Mapping[int, Arrays], factor: float = 1.0, field: str = "values"
+) -> Error:
+    """Returns the largest error; see `judge`.
+
+    Args:
+      ends: the ends of the proof, by step.
+      found: the variables after these steps.
+      factor: what error bars are divided by.
+      field: the field of `End` that says where there are infinities and NaN.
+    """
     errors = []
     for step, end in sorted(ends.items()):
         for name, exact in end.exact.items():
@@ -103,7 +112,8 @@ def _largest(ends: Mapping[int, End], found: Mapping[int, Arrays], factor: float
                     f"after step {step}, {name!r} must have the shape {list(exact.shape)}, got "
                     f"{shape}"
                 )
-            ratio = _ratio(end.values[name], exact, end.bars[name], array, factor)
+            expected = getattr(end, field)[name]
+            ratio = _ratio(expected, exact, end.bars[name], array, factor)
             errors.append(Error(ratio, step, name))
     if not errors:
         raise ProofError("the proof has no ends to compare with")
@@ -111,13 +121,14 @@ def _largest(ends: Mapping[int, End], found: Mapping[int, Arrays], factor: float
 
 
 def _ratio(
-    values: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: np.ndarray, factor: float
+    expected: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: np.ndarray, factor: float
 ) -> float:
     with np.errstate(all="ignore"):
+        exact = np.where(np.isfinite(exact), exact, expected)
         error = factor * np.abs(found.astype("float64") - exact) / bars
-        same = _same(found.astype("float32"), values)
-    error[~(np.isfinite(values) & np.isfinite(found))] = np.inf
-    return float(np.max(np.where(same & ~np.isfinite(values), 0.0, error), initial=0.0))
+        unequal = np.where(_same(expected, found), 0.0, np.inf)
+    is_finite = np.isfinite(expected) & np.isfinite(found)
+    return float(np.max(np.where(is_finite, error, unequal), initial=0.0))
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -2,12 +2,13 @@
 
 The rule runs in float32, which gives the bits, and in float64. The error bars come from the rule
 itself: it runs several times in float64, and each operation has a random error of up to the
-rounding of float32. The largest distance from the exact result is the error bar.
+rounding of float32. The largest distance from the exact result is the error bar. The results in
+float32 count as well, with and without denormal numbers, because they may overflow or be flushed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
 
@@ -45,11 +46,16 @@ class _Noisy(NumpyLibrary):
         return super().summed_in_place(rows._replace(values=self._moved(rows.values)))
 
     def _moved(self, x: Any) -> Any:
+        if np.ndim(x) == 0 and np.float32(x) == x:  # such as a number of steps, which is compared
+            return x
         return x * (1 + UNIT * self._random.uniform(-1, 1, np.shape(x)))
 
 
 def run(
-    proof: Proof, record: Optional[Record] = None, library: Optional[NumpyLibrary] = None
+    proof: Proof,
+    record: Optional[Record] = None,
+    library: Optional[NumpyLibrary] = None,
+    optimizer_class: Callable[..., NumpyOptimizer] = NumpyOptimizer,
 ) -> Iterator[Arrays]:
     """Trains with a rule in NumPy, and yields the variables after each step.
 
@@ -57,15 +63,16 @@ def run(
       proof: the inputs.
       record: the rule; None for that of the proof. Its dtype is the dtype of the training.
       library: the operations; by default those of `NumpyOptimizer`.
+      optimizer_class: `NumpyOptimizer` or a subclass.
     """
     record = record or proof.record
     variables = cast(proof.start.variables, record.dtype)
     library = library or NumpyLibrary(proof.flushes_denormals and record.dtype == "float32")
-    optimizer = NumpyOptimizer(record, variables, library=library, **proof.hyperparameters[0])
+    optimizer = optimizer_class(record, variables, library=library, **proof.hyperparameters[0])
     if proof.start.global_step:  # else the initial values are those of the record's dtype
         for name, slots in optimizer.state.slots.items():
-            for slot, array in slots.items():
-                array[...] = proof.start.slots[name][slot]
+            for slot, array in proof.start.slots[name].items():
+                slots[slot][...] = array
         for name, value in optimizer.state.shared.items():
             optimizer.state.shared[name] = type(value)(proof.start.shared[name])
         optimizer.state.global_step = proof.start.global_step
@@ -93,8 +100,8 @@ def ends(proof: Proof) -> Iterator[End]:
         with np.errstate(all="ignore"):
             for name, array in exact.items():
                 distances = [np.abs(each[name] - array) for each in moved]
-                distances.append(np.abs(other_values[name].astype("float64") - values[name]))
-                distances.append(UNIT * np.abs(array))
+                distances += [np.abs(each[name] - array) for each in (values, other_values)]
+                distances.append(UNIT * np.abs(values[name].astype("float64")))
                 finite = np.where(np.isfinite(distances), distances, 0.0)
                 bars[name] = (np.max(finite, axis=0) + _SMALLEST).astype("float32")
         yield End(values, exact, bars)
