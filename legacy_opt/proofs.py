@@ -8,10 +8,19 @@ examples.
 
 from legacy_opt.recorded.proofs.drawing import draw
 from legacy_opt.recorded.proofs.files import read, write
-from legacy_opt.recorded.proofs.judging import DIFFERS, EQUAL, ROUNDING, Error, Verdict, judge
+from legacy_opt.recorded.proofs.judging import (
+    BOUND,
+    DIFFERS,
+    EQUAL,
+    ROUNDING,
+    Error,
+    Verdict,
+    judge,
+)
 from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
 
 __all__ = [
+    "BOUND",
     "DIFFERS",
     "EQUAL",
     "End",

@@ -7,29 +7,19 @@ take symbolic values and numbers.
 from __future__ import annotations
 
 import numbers
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NoReturn,
-    Optional,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from legacy_opt.programs import program as programs
-from legacy_opt.programs.operations import DTYPES, OPERATIONS
+from legacy_opt.programs.operations import DTYPES, OPERATIONS, SUMS
 from legacy_opt.programs.program import Change, Function, Input, Node, Program, joined_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.reading.checks import Reader, shown
 from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot, slot_inputs
 from legacy_opt.recorded.writing import dumps
+
+_STEP = "global_step"
 
 
 def _operation(name: str) -> Callable[..., Any]:
@@ -52,7 +42,7 @@ class Value:
     __array_ufunc__ = None  # so that NumPy's scalars leave operators to this class
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, graph: _Graph, position: int) -> None:
+    def __init__(self, graph: Graph, position: int) -> None:
         self.graph = graph
         self.position = position
         self.node: Node = graph.nodes[position]
@@ -104,9 +94,8 @@ def norm(value: Value) -> Value:
 class Names:
     """Symbolic values by name, as attributes or items: `hyper.beta` or `hyper["beta"]`."""
 
-    def __init__(self, what: str, graph: _Graph, inputs: Iterable[Input]) -> None:
-        self._what, self.graph = what, graph
-        self._inputs = {each.name: each for each in inputs}
+    def __init__(self, what: str, graph: Graph, inputs: Mapping[str, Input]) -> None:
+        self._what, self.graph, self._inputs = what, graph, inputs
 
     def __getitem__(self, name: str) -> Value:
         if name not in self._inputs:
@@ -119,8 +108,8 @@ class Names:
         return self[name]
 
 
-class _Graph:
-    """Collects nodes; equal nodes are one."""
+class Graph:
+    """Collects the nodes of a rule; equal nodes are one."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -157,8 +146,13 @@ class _Graph:
         level = level or joined_level([each.node.level for each in operands])
         return self.add(name, dtype, level, tuple(each.position for each in operands))
 
-    def values(self, results: Mapping[str, Any]) -> Dict[str, Value]:
-        return {name: self.value(each) for name, each in results.items()}
+    def again(self, node: Node, operands: Sequence[Value]) -> Value:
+        """Computes the operation of a node with other operands."""
+        if not node.inputs:
+            return self.add(*node)
+        level = node.level if node.operation in SUMS else None
+        dtype = node.dtype if node.operation == "Cast" else None
+        return self.operation(node.operation, operands, level, dtype)
 
     def function(self, results: Mapping[str, Value]) -> Function:
         places = {name: each.position for name, each in results.items()}
@@ -229,47 +223,61 @@ def rule(
         for each, x in slots.items()
     }
     variables = {each: Scalar(dtype, start(x)) for each, x in shared.items()}
-    given = [Input(each, programs.SCALAR, dtype) for each in (*scalars, *variables)]
-    given.append(Input("global_step", programs.SCALAR, "int64"))
-    first, last = _Graph(dtype), _Graph(dtype)
-    made = first.values(before(Names("hyperparameter", first, given)))
-    inputs = {each.name: each for each in given}
-    inputs.update({each: Input(each, programs.SCALAR, x.node.dtype) for each, x in made.items()})
-    dense = _program(function, layouts, inputs, dtype, False)
-    rows = _program(sparse or function, layouts, inputs, dtype, by_rows)
-    group = Group(None, (0, None), layouts, dense, rows)
-    read = _read(node for each in group.programs for node in each.nodes)
-    made = {**{each.name: first.input(each) for each in given if each.name in read}, **made}
-    new = last.values(after(Names("hyperparameter", last, given)))
-    used = _read([*first.nodes, *last.nodes])
+    parts = name or function.__name__, dtype, "int64", scalars, variables
+    functions = [function, sparse or function, before, after]
+    found = _written(functions, layouts, [*scalars, *variables], dtype, by_rows)
+    record = Record(*parts, *found, initial=initial)
+    used = {name for each in found[:2] for name in _read(each.nodes)}
     for each in set(scalars).difference(used, initial.values()):
         raise RecordError(f"the rule does not read the hyperparameter {each!r}")
-    step = "int64" if "global_step" in used else None
-    parts = name or function.__name__, dtype, step, scalars, variables
-    functions = first.function(made), last.function(new)
-    return loads(dumps(Record(*parts, *functions, (group,), initial=initial)))  # checks all parts
+    if _STEP not in used:
+        record = record._replace(global_step=None)
+    return loads(dumps(record))  # checks all parts
 
 
-def _read(nodes: Iterable[Node]) -> Set[str]:
+def _written(
+    functions: Sequence[Any],
+    layouts: Mapping[str, Slot],
+    names: Sequence[str],
+    dtype: str,
+    by_rows: bool,
+) -> Tuple[Function, Function, Tuple[Group]]:
+    """Returns the functions `before` and `after`, and the group."""
+    dense, sparse, before, after = functions
+    given = {each: Input(each, programs.SCALAR, dtype) for each in names}
+    given[_STEP] = Input(_STEP, programs.SCALAR, "int64")
+    first, last = (Names("hyperparameter", Graph(dtype), given) for _ in range(2))
+    made = {name: first.graph.value(each) for name, each in before(first).items()}
+    levels = {name: Input(name, programs.SCALAR, each.node.dtype) for name, each in made.items()}
+    dense = _program(dense, layouts, {**given, **levels}, dtype, False)
+    if not isinstance(sparse, str):
+        sparse = _program(sparse, layouts, {**given, **levels}, dtype, by_rows)
+    group = Group(None, (0, None), layouts, dense, sparse)
+    read = {name for each in group.programs for name in _read(each.nodes)}
+    made.update({name: first[name] for name in sorted(read.difference(made))})
+    new = {name: last.graph.value(each) for name, each in after(last).items()}
+    return first.graph.function(made), last.graph.function(new), (group,)
+
+
+def _read(nodes: Sequence[Node]) -> List[str]:
     """Returns the names of the scalars that nodes read."""
     inputs = [each.detail for each in nodes if each.operation == "Input"]
-    return {name for kind, name in inputs if kind == programs.NUMBER}
+    return [name for kind, name in inputs if kind == programs.NUMBER]
 
 
 def _program(
-    function: Union[Callable[..., Any], str],
+    function: Callable[..., Any],
     layouts: Mapping[str, Slot],
     scalars: Mapping[str, Input],
     dtype: str,
     by_rows: bool,
-) -> Union[Program, str]:
-    if isinstance(function, str):
-        return function
-    graph = _Graph(dtype)
+) -> Program:
+    graph = Graph(dtype)
     names = programs.GRADIENT, programs.VALUE
     tensors = [graph.input(Input(each, programs.ELEMENT, dtype)) for each in names]
-    slots = Names("slot", graph, slot_inputs(layouts, by_rows))
-    found = function(*tensors, slots, Names("hyperparameter", graph, scalars.values()))
+    inputs = {each.name: each for each in slot_inputs(layouts, by_rows)}
+    slots = Names("slot", graph, inputs)
+    found = function(*tensors, slots, Names("hyperparameter", graph, scalars))
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
         raise RecordError(f"a rule returns the new value and a dict of new slots: {shown(found)}")
 

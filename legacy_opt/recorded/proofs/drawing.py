@@ -14,6 +14,7 @@ import numpy as np
 
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.proofs.power import power as measured_power
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
 from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
@@ -23,6 +24,7 @@ STEPS = 10
 _RATE = "learning_rate"
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
 _SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
+_EXTREME = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44], "float32")
 # Values that show what a hyperparameter does. Others are rounded to short binary numbers.
 _VALUES = {
     _RATE: 2.0**-6,
@@ -42,6 +44,10 @@ _VALUES = {
     "beta2": 1 - 2.0**-5,
     "beta_2": 1 - 2.0**-5,
     "sign_decay": 0.75,
+    "learning_rate_power": -0.25,
+    "total_steps": 8.0,
+    "warmup_proportion": 0.25,
+    "min_lr": 2.0**-9,
     "logbase": 0.75,
     CLIP_NORM: 4.0,
 }
@@ -53,6 +59,9 @@ def draw(
     steps: int = STEPS,
     rows: bool = False,
     ends: Optional[Iterable[int]] = None,
+    global_step: int = 0,
+    extreme: bool = False,
+    power: bool = False,
     **hyperparameters: float,
 ) -> Proof:
     """Draws a proof of a rule.
@@ -63,6 +72,9 @@ def draw(
       steps: the number of steps.
       rows: whether a gradient is sparse, with repeated ids.
       ends: the steps after which results are compared; by default all.
+      global_step: the number of steps before the start, for rules that change after many.
+      extreme: whether some gradients are zeros, infinite, NaN or denormal.
+      power: whether to measure which edits of the rule the proof notices: `made["power"]`.
       **hyperparameters: values of hyperparameters instead of drawn ones.
 
     Raises:
@@ -85,18 +97,39 @@ def draw(
     sizes = {
         name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
     }
+    # Of several variables, only the last one gets extreme gradients.
+    finite = list(shapes)[:-1]
 
     def gradient(name: str) -> Any:
-        if not rows:
-            return _drawn(random, sizes[name])
-        ids = random.randint(0, len(weights[name]) // 2, size=12)
-        ids[[3, 7]] = ids[0]
-        return Rows(ids, _drawn(random, sizes[name][ids]))
+        ids: Any = ...
+        if rows:
+            ids = random.randint(0, len(weights[name]) // 2, size=12)
+            ids[[3, 7]] = ids[0]
+        values = _drawn(random, sizes[name][ids])
+        if extreme and name not in finite:
+            places = np.arange(weights[name].size).reshape(weights[name].shape)[ids] % 7 == 3
+            values[places] = random.choice(_EXTREME, int(places.sum()))
+        return Rows(ids, values) if rows else values
 
     gradients = [{name: gradient(name) for name in shapes} for _ in range(steps)]
-    start = state_of(NumpyOptimizer(record, weights, **values))
+    start = state_of(NumpyOptimizer(record, weights, **values))._replace(global_step=global_step)
     made = {"by": "draw", "seed": seed}
-    return with_ends(Proof(start, schedule, gradients, {}, made=made), ends or range(1, steps + 1))
+    proof = Proof(start, schedule, gradients, {}, made=made)
+    proof = with_ends(proof, ends or range(1, steps + 1))
+    return _with_power(proof, seed, rows) if power else proof
+
+
+def _with_power(proof: Proof, seed: int, rows: bool) -> Proof:
+    """Returns a proof with its power; other proofs show which edits change anything."""
+    scalars = proof.record.hyperparameters.items()
+    recorded: Any = {name: each.value for name, each in scalars if each.value is not None}
+    others = [
+        draw(proof.record, seed + 1, rows=rows),
+        draw(proof.record, seed + 2, rows=rows, **recorded),
+    ]
+    found = {kind: list(each) for kind, each in measured_power([proof], others).items()}
+    found["all"] = [sum(each) for each in zip(*found.values())]
+    return proof._replace(made={**proof.made, "power": found})
 
 
 def _drawn(random: np.random.RandomState, sizes: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Tests that rules written as functions are PyTorch's own, by proofs."""
 
-import numpy as np
 import pytest
 import torch
 

@@ -1,0 +1,312 @@
+"""Single edits of rules, such as an epsilon outside of the root: what proofs should notice."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
+
+import numpy as np
+
+from legacy_opt.programs import program as programs
+from legacy_opt.programs.operations import COMPARISONS, FLOATS, SUMS
+from legacy_opt.programs.program import ELEMENT, SCALAR, Change, Function, Input, Node, Program
+from legacy_opt.recorded.formulas import Graph, Value, cast
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.proofs.proof import Proof
+from legacy_opt.recorded.records import Group, Record, RecordError, slot_inputs
+
+KINDS = {
+    "bypass": "an operation is left out",
+    "swap": "an operation with a scalar changes places with the operation before or after it",
+    "order": "the two operands of an operation change places",
+    "scale": "an operand is multiplied by 2, 1/2 or -1",
+    "hyperparameter": "a value is multiplied by a hyperparameter",
+    "constant": "a constant is 0 or 1",
+    "old": "the old value of a slot is read, not the new one",
+    "again": "the update of a slot is applied twice before it is read, as in Nesterov's momentum",
+    "maximum": "the largest value of a slot so far is read, as in AMSGrad",
+    "bias": "a slot is divided by 1 - hyperparameter ** step before it is read",
+    "decay": "a part of the variable is added to the gradient, or subtracted from the variable",
+    "frozen": "a slot or shared variable keeps its value",
+    "start": "a slot or shared variable starts at 0, 1/8 or 1",
+    "step": "the step is one less or one more",
+    "ids": "of rows of equal ids, the first, the last or the mean counts, or each is an update",
+    "rows": "a sparse gradient updates all rows, not only its own, or the other way round",
+}
+_WITH_SCALARS = ("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")
+_ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
+_FACTORS = (2.0, 0.5, -1.0)
+_DECAY = 2.0**-5
+_STEP, _COMPLETED, _RESULT = "step, from 1", "global_step", "the variable"
+_GRADIENT = (programs.TENSOR, programs.GRADIENT)
+_VARIABLE = Input(programs.VALUE, ELEMENT, "float64")
+
+Part = Union[Program, Function]
+
+
+class Edit(NamedTuple):
+    """An edited rule of float64: the kind, a description, and what trains with it."""
+
+    kind: str
+    text: str
+    record: Record
+    optimizer_class: Callable[..., NumpyOptimizer] = NumpyOptimizer
+
+
+class _Change(NamedTuple):
+    """A change of one value in a program or function.
+
+    Attributes:
+      kind: one of `KINDS`.
+      at: the position of the node.
+      new: what is read instead: a number; a position of a node; a name of a scalar; an `Input`; a
+        tuple of an operation and its operands; or a tuple of a node and a dict from positions to
+        what is read instead of these nodes when the node is computed again.
+      users: the node that reads `new`; or the slot whose new value does not; None if all users do.
+      slot: the name of a further slot that gets `new`.
+    """
+
+    kind: str
+    at: int
+    new: Any
+    users: Union[int, str, None] = None
+    slot: str = ""
+
+
+def _edited(part: Part, change: _Change) -> Any:
+    """Writes a program or function with a change.
+
+    Raises:
+      RecordError: the operands have other dtypes or levels.
+    """
+    graph = Graph("float64")
+    values: List[Value] = []
+    changed: List[Value] = []  # `change.new`
+
+    def read(user: Union[int, str], i: int) -> Value:
+        is_user = (user == change.users) == isinstance(change.users, int)
+        return changed[0] if changed and i == change.at and is_user else values[i]
+
+    def computed(i: int, known: Dict[int, Value]) -> Value:
+        if i not in known:
+            node = part.nodes[i]
+            known[i] = graph.again(node, [computed(each, known) for each in node.inputs])
+        return known[i]
+
+    def value(what: Any) -> Any:
+        if isinstance(what, str):
+            what = Input(what, SCALAR, "float64")
+        if isinstance(what, Input):
+            return graph.input(what)
+        if isinstance(what, tuple) and isinstance(what[0], str):
+            return graph.operation(what[0], [value(each) for each in what[1:]])
+        if isinstance(what, tuple):
+            return computed(what[0], {i: value(each) for i, each in what[1].items()})
+        return values[what] if type(what) is int else what
+
+    for i, node in enumerate(part.nodes):
+        values.append(graph.again(node, [read(i, each) for each in node.inputs]))
+        if i == change.at:
+            changed.append(graph.value(value(change.new)))
+    nodes = tuple(graph.nodes)
+    if isinstance(part, Function):
+        return Function(nodes, {name: read(name, i).position for name, i in part.results.items()})
+    changes = {change.slot: Change(programs.ASSIGN, changed[0].position)} if change.slot else {}
+    for name, (how, i, factor) in part.changes.items():
+        factor = None if factor is None else read(name, factor).position
+        changes[name] = Change(how, read(name, i).position, factor)
+    return Program(part.by_rows, nodes, read(_RESULT, part.value).position, changes)
+
+
+def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[_Change]:
+    """Yields changes of nodes.
+
+    Args:
+      part: a program or function.
+      names: the names of hyperparameters by which values are multiplied.
+      powers: a dict from shared variables to the hyperparameters of which they are powers.
+    """
+    nodes = part.nodes
+    for i, node in enumerate(nodes):
+        name = node.detail[1] if node.operation == "Input" else ""
+        if node.operation == "Const" and node.dtype in FLOATS:
+            yield from (_Change("constant", i, each) for each in (0.0, 1.0))
+        elif isinstance(part, Function) and name == _COMPLETED:
+            yield from (_Change("step", i, ("Add", i, each)) for each in np.array([-1, 1]))
+        elif isinstance(part, Function) and name in powers:
+            yield from (_Change("step", i, (each, i, powers[name])) for each in ("Mul", "RealDiv"))
+        elif isinstance(part, Function) and name:
+            yield from (_Change("scale", i, ("Mul", i, each)) for each in _FACTORS)
+        elif node.detail == _GRADIENT:
+            yield _Change("decay", i, ("Add", i, ("Mul", _DECAY, _VARIABLE)))
+        for place, each in enumerate(node.inputs):
+            if nodes[each].dtype == node.dtype and node.operation not in SUMS:
+                yield _Change("bypass", i, each)
+            if nodes[each].dtype in FLOATS:
+                yield from (_Change("scale", each, ("Mul", each, x), i) for x in _FACTORS)
+            yield from _swaps(nodes, i, place)
+        if node.operation in _ORDERED:
+            a, b = node.inputs[-2:]
+            yield _Change("order", i, (i, {a: b, b: a}))
+        if node.dtype in FLOATS and node.inputs and node.level != SCALAR:
+            yield from (_Change("hyperparameter", i, ("Mul", i, each)) for each in names)
+
+
+def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[_Change]:
+    a = nodes[i].inputs[place]
+
+    def has_scalar(node: Node, place: int) -> bool:
+        others = [nodes[each].level for each in node.inputs[:place] + node.inputs[place + 1 :]]
+        return node.operation in _WITH_SCALARS and others == [SCALAR]
+
+    for j, x in enumerate(nodes[a].inputs):
+        if nodes[x].level != SCALAR and (has_scalar(nodes[i], place) or has_scalar(nodes[a], j)):
+            yield _Change("swap", i, (a, {x: (i, {a: x})}))
+
+
+def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[_Change]:
+    """Yields changes of what reads the new value of a slot."""
+    for slot in slot_inputs(group.slots, program.by_rows):
+        if slot.name not in program.changes or slot.dtype not in FLOATS:
+            continue
+        at, top = program.changes[slot.name].node, slot._replace(name=f"{slot.name} maximum")
+        olds = [i for i, node in enumerate(program.nodes) if node.detail == slot.key]
+        yield _Change("old", at, slot, slot.name)
+        yield _Change("again", at, (at, dict.fromkeys(olds, at)), slot.name)
+        yield _Change("maximum", at, ("Maximum", top, at), slot.name, top.name)
+        for beta in betas:
+            bias = ("Sub", 1.0, ("Pow", beta, _STEP))
+            yield _Change("bias", at, ("RealDiv", at, bias), slot.name)
+    yield _Change("decay", program.value, ("Sub", program.value, ("Mul", _DECAY**2, _VARIABLE)))
+
+
+def edits(proof: Proof) -> Iterator[Edit]:
+    """Yields the edits of a rule that could change what a proof computes."""
+    record = proof.record.in_dtype("float64")
+    rows = any(isinstance(each, Rows) for each in proof.gradients[0].values())
+    groups = [record.group_of(name, each.shape) for name, each in proof.start.variables.items()]
+    record = _readable(record)
+    used = [each for each in record.groups if each in groups]
+    names = [name for name, each in record.hyperparameters.items() if each.dtype in FLOATS]
+    known: Set[Any] = {(repr(record), NumpyOptimizer)}
+    for edit in (
+        *_of_functions(record),
+        *(edit for group in used for edit in _of_group(record, group, names, rows)),
+        *_of_starts(record),
+        *(_of_ids(record) if rows else ()),
+    ):
+        key = repr(edit.record), edit.optimizer_class
+        if key not in known:
+            known.add(key)
+            yield edit
+
+
+def _readable(record: Record) -> Record:
+    """Returns a record in which programs may read all hyperparameters and the step."""
+    graph = Graph("float64")
+    values: List[Value] = []
+    for node in record.before.nodes:
+        values.append(graph.again(node, [values[i] for i in node.inputs]))
+    results = {name: values[i] for name, i in record.before.results.items()}
+    step = record.global_step or "int64"
+    completed = graph.input(Input(_COMPLETED, SCALAR, step))
+    results[_STEP] = cast(completed + 1)
+    for name, each in record.hyperparameters.items():
+        results.setdefault(name, graph.input(Input(name, SCALAR, each.dtype)))
+    return record._replace(global_step=step, before=graph.function(results))
+
+
+def _tried(part: Part, changes: Sequence[_Change]) -> Iterator[Tuple[_Change, str, Any]]:
+    for change in changes:
+        with contextlib.suppress(RecordError):  # the operands do not fit
+            node = part.nodes[change.at]
+            text = f"{node.detail or node.operation} {change.at} is {change.new}"
+            yield change, text, _edited(part, change)
+
+
+def _of_functions(record: Record) -> Iterator[Edit]:
+    for field in "before", "after":
+        function = getattr(record, field)
+        for change, text, new in _tried(function, [*_of_nodes(function, (), record.initial)]):
+            yield Edit(change.kind, f"{field}: {text}", record._replace(**{field: new}))
+    for name in record.after.results:
+        new = record.after._replace(results=_without(record.after.results, name))
+        yield Edit("frozen", name, record._replace(after=new))
+
+
+def _of_group(record: Record, group: Group, names: Sequence[str], rows: bool) -> Iterator[Edit]:
+    def edit(kind: str, text: str, **fields: Any) -> Edit:
+        new = group._replace(**fields)
+        groups = tuple(new if each is group else each for each in record.groups)
+        return Edit(kind, text, record._replace(groups=groups))
+
+    betas = [name for name in names if 0.5 <= (record.hyperparameters[name].value or 0) < 1]
+    for field in ("sparse", "first") if rows else ("dense",):
+        program = getattr(group, field)
+        if not isinstance(program, Program):
+            continue
+        found = [*_of_nodes(program, names, {}), *_of_slots(program, group, betas)]
+        for change, text, new in _tried(program, found):
+            slots = dict(group.slots)
+            if change.slot:
+                slots[change.slot] = slots[str(change.users)]._replace(initial=0.0)
+            yield edit(change.kind, text, slots=slots, **{field: new})
+        for name in program.changes:
+            new = program._replace(changes=_without(program.changes, name))
+            yield edit("frozen", name, **{field: new})
+        is_elementwise = {each.level for each in program.nodes} <= {SCALAR, ELEMENT}
+        if field == "sparse" and is_elementwise and not program.needs_all_elements:
+            new = program._replace(by_rows=not program.by_rows)
+            yield edit("rows", f"by_rows = {new.by_rows}", sparse=new)
+
+
+def _without(values: Mapping[str, Any], name: str) -> Dict[str, Any]:
+    return {each: value for each, value in values.items() if each != name}
+
+
+def _of_starts(record: Record) -> Iterator[Edit]:
+    for name, old, dtype in record.starts:
+        for start in (0.0, 0.125, 1.0):
+            if dtype in FLOATS and start != old:
+                new = record.with_starts({name: start})
+                new = new._replace(initial=_without(record.initial, name))
+                yield Edit("start", f"{name} at {start}", new)
+
+
+def _of_ids(record: Record) -> Iterator[Edit]:
+    ways: Mapping[str, Callable[[Rows], List[Rows]]] = {
+        "first": lambda rows: [_first(*rows)],
+        "last": lambda rows: [_first(rows.ids[::-1], rows.values[::-1])],
+        "mean": lambda rows: [
+            Rows(rows.ids, (rows.values.T / np.sum(rows.ids[:, None] == rows.ids, axis=0)).T)
+        ],
+        "each": lambda rows: [Rows(*each) for each in zip(rows.ids[:, None], rows.values[:, None])],
+    }
+    for name in ways:
+
+        class Other(NumpyOptimizer):
+            parts = staticmethod(ways[name])
+
+            def _run(self, found: Any, scalars: Any, limit: Any) -> None:
+                for update in found:
+                    for rows in self.parts(update.gradient):
+                        super()._run([update._replace(gradient=rows)], scalars, None)
+
+        yield Edit("ids", name, record, Other)
+
+
+def _first(ids: np.ndarray, values: np.ndarray) -> Rows:
+    ids, places = np.unique(ids, return_index=True)
+    return Rows(ids, values[places])

@@ -1,0 +1,109 @@
+"""Tests drawn proofs: sound implementations are not blamed, and edits of rules are noticed."""
+
+import random
+
+import numpy as np
+import pytest
+
+from legacy_opt import proofs, recorded
+from legacy_opt.recorded.proofs.power import power
+from legacy_opt.recorded.proofs.reference import run, with_ends
+from tests.recorded.proofs.reordered import reordered
+from tests.recorded.written_rules import AMSGRAD, RMSPROP
+
+CATALOGUE = sorted(recorded.catalogue())
+ADAM = recorded.load("LazyAdamOptimizer")
+
+
+def trained(proof, record):
+    return dict(enumerate(run(proof, record), start=1))
+
+
+def verdict(proof, record):
+    wide = record.in_dtype("float64")
+    return proofs.judge(proof.ends, trained(proof, record), trained(proof, wide))
+
+
+@pytest.mark.parametrize("extreme", [False, True])
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_another_order_of_operations_is_rounding(name, extreme, full):
+    record = recorded.load(name)
+    for seed in range(10 if full else 1):
+        rows = bool(seed % 2) and not isinstance(record.groups[0].sparse, str)
+        proof = proofs.draw(record, seed, rows=rows, extreme=extreme)
+        assert verdict(proof, record).name == proofs.EQUAL
+        other = reordered(record, random.Random(seed))
+        assert verdict(proof, other).name in (proofs.EQUAL, proofs.ROUNDING)
+
+
+def test_most_reordered_rules_have_other_bits():
+    others = [reordered(recorded.load(name), random.Random(0)) for name in CATALOGUE]
+    names = [
+        verdict(proofs.draw(recorded.load(name)), other).name
+        for name, other in zip(CATALOGUE, others)
+    ]
+    assert names.count(proofs.ROUNDING) > 20
+
+
+def test_extreme_gradients_end_in_infinities_and_nan_that_are_judged():
+    proof = proofs.draw(ADAM, rows=True, extreme=True)
+    values = np.concatenate([np.ravel(each["table"].values) for each in proof.gradients])
+    assert np.isnan(values).any() and np.isinf(values).any()
+    assert ((np.abs(values) < np.finfo("float32").tiny) & (values != 0)).any()
+    found = trained(proof, ADAM)
+    assert proofs.judge(proof.ends, found).name == proofs.EQUAL
+    assert np.isnan(found[10]["table"]).any() and np.isfinite(found[10]["table"]).any()
+    skipped = {
+        step: {"table": np.where(np.isnan(each["table"]), 0, each["table"])}
+        for step, each in found.items()
+    }
+    assert proofs.judge(proof.ends, skipped).name == proofs.DIFFERS
+
+
+def test_a_dense_extreme_proof_has_a_variable_that_stays_finite():
+    proof = proofs.draw(recorded.load("LAMBOptimizer"), extreme=True)
+    assert np.isfinite(proof.ends[10].values["w"]).all()
+    assert np.isnan(proof.ends[10].values["b"]).sum() == 1
+
+
+def test_a_proof_may_start_late_in_a_training():
+    record = recorded.load("AdagradDecayOptimizer")  # decays every 100,000 steps
+    late = proofs.draw(record, global_step=99_995)
+    early = late._replace(start=late.start._replace(global_step=0))
+    assert late.start.global_step == 99_995
+    assert proofs.judge(late.ends, trained(late, record)).name == proofs.EQUAL
+    error = proofs.judge(late.ends, trained(early, record)).error
+    assert error.ratio > proofs.BOUND and error.step == 5
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_drawn_proof_notices_what_one_normal_step_does_not(rows, tmp_path):
+    proof = proofs.draw(ADAM, rows=rows, power=True)
+    noticed, live = proof.made["power"]["all"]
+    assert noticed / live >= 0.99 and live > 250
+    by_kind = {kind: each for kind, each in proof.made["power"].items() if kind != "all"}
+    assert np.sum(list(by_kind.values()), axis=0).tolist() == [noticed, live]
+    assert ("ids" in by_kind) == rows
+    proofs.write(tmp_path / "proof.npz", proof)
+    assert proofs.read(tmp_path / "proof.npz").made == proof.made
+    if not rows:
+        first = proof._replace(ends={1: proof.ends[1]})
+        noticed_in_one_step = sum(each for each, _ in power([first], [proof]).values())
+        assert noticed_in_one_step < 0.9 * live
+
+
+def test_gradients_of_zeros_notice_little():
+    proof = proofs.draw(RMSPROP)
+    zeros = [{name: 0 * each for name, each in step.items()} for step in proof.gradients]
+    start = proof.start._replace(
+        variables={name: 0 * each for name, each in proof.start.variables.items()}
+    )
+    blind = proof._replace(start=start, gradients=zeros)
+    found = power([with_ends(blind, range(1, 11))], [proof])
+    assert sum(noticed for noticed, _ in found.values()) < 10
+    assert sum(live for _, live in found.values()) > 80
+
+
+def test_edits_that_change_nothing_do_not_count():
+    found = power([proofs.draw(AMSGRAD)])
+    assert found["maximum"] == (1, 1)  # of m; the largest values of v and top are top
