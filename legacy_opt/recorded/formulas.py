@@ -19,6 +19,8 @@ from legacy_opt.recorded.reading.checks import Reader, shown
 from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot, slot_inputs
 from legacy_opt.recorded.writing import dumps
 
+__all__ = ["Slot", "cast", "div_no_nan", "exp", "expm1", "log", "log1p", "maximum", "minimum"]
+__all__ += ["norm", "reduce_mean", "reduce_sum", "rsqrt", "sign", "sqrt", "square", "tanh", "where"]
 _STEP = "global_step"
 
 
@@ -163,7 +165,7 @@ def _number(found: Any, dtype: str) -> Any:
     """Returns a number as it is in a dtype."""
     kinds = {"f": numbers.Real, "i": numbers.Integral, "b": bool}
     if not isinstance(found, kinds[dtype[0]]) or isinstance(found, bool) != (dtype == "bool"):
-        raise RecordError(f"expected a symbolic value or a {dtype} number, got {shown(found)}")
+        raise RecordError(f"expected a symbolic value or a number of {dtype}, got {shown(found)}")
     return np.array(found).astype(dtype).item()
 
 
@@ -174,8 +176,8 @@ def rule(
     sparse: Union[Callable[..., Any], str, None] = None,
     by_rows: bool = False,
     shared: Mapping[str, Union[float, str]] = {},
-    before: Callable[[Names], Mapping[str, Any]] = lambda hyper: {},
-    after: Callable[[Names], Mapping[str, Any]] = lambda hyper: {},
+    before: Optional[Callable[[Names], Mapping[str, Any]]] = None,
+    after: Optional[Callable[[Names], Mapping[str, Any]]] = None,
     name: Optional[str] = None,
     dtype: str = "float32",
 ) -> Record:
@@ -247,7 +249,9 @@ def _written(
     given = {each: Input(each, programs.SCALAR, dtype) for each in names}
     given[_STEP] = Input(_STEP, programs.SCALAR, "int64")
     first, last = (Names("hyperparameter", Graph(dtype), given) for _ in range(2))
-    made = {name: first.graph.value(each) for name, each in before(first).items()}
+    made = {
+        name: first.graph.value(each) for name, each in (before(first) if before else {}).items()
+    }
     levels = {name: Input(name, programs.SCALAR, each.node.dtype) for name, each in made.items()}
     dense = _program(dense, layouts, {**given, **levels}, dtype, False)
     if not isinstance(sparse, str):
@@ -255,7 +259,7 @@ def _written(
     group = Group(None, (0, None), layouts, dense, sparse)
     read = {name for each in group.programs for name in _read(each.nodes)}
     made.update({name: first[name] for name in sorted(read.difference(made))})
-    new = {name: last.graph.value(each) for name, each in after(last).items()}
+    new = {name: last.graph.value(each) for name, each in (after(last) if after else {}).items()}
     return first.graph.function(made), last.graph.function(new), (group,)
 
 

@@ -229,13 +229,13 @@ REFUSED = {
     ),
     "float": (
         lambda g, w, s, h: (w - h.rate * cast(h.global_step + 0.5) * g, {}),
-        "expected a symbolic value or a int64 number, got 0.5",
+        "expected a symbolic value or a number of int64, got 0.5",
     ),
     "array": (
         lambda g, w, s, h: (w - h.rate * g * np.ones(3), {}),
-        r"expected a symbolic value or a float32 number, got array\(\[1., 1., 1.\]\)",
+        r"expected a symbolic value or a number of float32, got array\(\[1., 1., 1.\]\)",
     ),
-    "bool": (lambda g, w, s, h: (w - h.rate * True, {}), "a float32 number, got True"),
+    "bool": (lambda g, w, s, h: (w - h.rate * True, {}), "a number of float32, got True"),
     "numbers": (lambda g, w, s, h: (w - h.rate * sqrt(2.0), {}), "Sqrt of .*: compute numbers"),
     "one": (lambda g, w, s, h: w - h.rate * g, "returns the new value and a dict of new slots"),
     "dtype": (lambda g, w, s, h: (w - h.rate * g > 0, {}), "the new value must be .*float32.*bool"),
@@ -259,7 +259,7 @@ def test_what_cannot_be_written_is_refused_with_the_way_out(case):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hyperparameters": {"rate": "0.1"}}, "a float32 number, got '0.1'"),
+        ({"hyperparameters": {"rate": "0.1"}}, "a number of float32, got '0.1'"),
         ({"slots": {"m": "start"}}, "starts at 'start', which is no hyperparameter"),
         ({"after": lambda h: {"power": h.rate}}, "'power' is no shared variable"),
         ({"dtype": "float16"}, "float16"),

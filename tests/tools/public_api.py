@@ -17,9 +17,9 @@ from legacy_opt.compat.in_keras.plain_keras.report import Moved, Translation, Tr
 from legacy_opt.compat.in_keras.session_comparison import Comparison
 from legacy_opt.compat.old_programs.old_names.patching import Patch
 from legacy_opt.compat.state.checkpoints.report import Leftover, Report, Transfer
+from legacy_opt.recorded import formulas, state_files
 from legacy_opt.recorded import native as native_target
 from legacy_opt.recorded import numpy as numpy_target
-from legacy_opt.recorded import state_files
 from legacy_opt.recorded.neighbours import grading
 from tests.support.paths import ROOT
 from tests.tools import optional_modules
@@ -46,6 +46,7 @@ MODULES = (
     contrib.seq2seq,
     contrib.training,
     recorded,
+    formulas,
     numpy_target,
     native_target,
     state_files,

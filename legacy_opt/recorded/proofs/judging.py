@@ -48,8 +48,9 @@ class Verdict(NamedTuple):
     @property
     def place(self) -> Error:
         """The error that decided."""
-        is_wide = self.wide is not None and self.error.ratio <= BOUND < self.wide.ratio
-        return self.wide if is_wide else self.error
+        if self.wide is not None and self.error.ratio <= BOUND < self.wide.ratio:
+            return self.wide
+        return self.error
 
     def __str__(self) -> str:
         if self.name == EQUAL:
