@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from legacy_opt import proofs
+from legacy_opt.recorded.torch import RecordedOptimizer
 from tests.recorded.written_rules import AMSGRAD, NESTEROV, RMSPROP
 
 
@@ -52,3 +53,14 @@ def test_another_formula_is_not():
     proof = proofs.draw(AMSGRAD)
     verdict = proofs.judge(proof.ends, trained(proof, adam, torch.float32))
     assert verdict.name == proofs.DIFFERS
+
+
+@pytest.mark.parametrize("level", ["native", "exact"])
+@pytest.mark.parametrize("record", [RMSPROP, NESTEROV, AMSGRAD])
+def test_a_written_rule_trains_with_the_bits_of_numpy(record, level):
+    def make(parameters, **hyperparameters):
+        return RecordedOptimizer(parameters, record, level=level, **hyperparameters)
+
+    proof = proofs.draw(record)
+    found = trained(proof, make, torch.float32)
+    assert proofs.judge(proof.ends, found).name == proofs.EQUAL
