@@ -103,7 +103,7 @@ def rooms(package):
     [
         ("legacy_opt.native", 5, 4),
         ("legacy_opt.programs", 12, 8),
-        ("legacy_opt.recorded", 12, 7),
+        ("legacy_opt.recorded", 14, 8),
         ("legacy_opt.compat", 13, 5),
         ("legacy_opt.compat.in_keras", 12, 6),
         ("legacy_opt.compat.old_programs", 4, 4),

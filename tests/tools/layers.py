@@ -30,6 +30,7 @@ ALLOWED = {
     "native": ["core", "optimizers", "wrappers", "programs", "versions"],
     # Only `recording` needs TensorFlow.
     "recorded": ["core", "wrappers", "programs", "native"],
+    "proofs": ["recorded"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],
