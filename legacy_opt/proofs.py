@@ -1,8 +1,9 @@
 """Proofs that an implementation of an optimizer computes the same as a recorded rule.
 
 A proof is one file: inputs of a training, and what the rule makes of them, with error bars. It is
-drawn (`draw`), written (`write`) and read (`read`); `judge` says whether an implementation that
-gets the same inputs ends in the same variables. Needs NumPy alone. `legacy-opt docs prove` has
+drawn (`draw`), written (`write`) and read (`read`). `replay` trains an implementation (`find`) with
+the same inputs, and `judge` says whether it ends in the same variables. Needs NumPy alone, and the
+library of the implementation. `legacy-opt docs prove` has
 examples.
 """
 
@@ -18,6 +19,8 @@ from legacy_opt.recorded.proofs.judging import (
     judge,
 )
 from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
+from legacy_opt.recorded.proofs.replaying import Report, replay
+from legacy_opt.recorded.proofs.targets import Target, find
 
 __all__ = [
     "BOUND",
@@ -28,9 +31,13 @@ __all__ = [
     "Proof",
     "ProofError",
     "ROUNDING",
+    "Report",
+    "Target",
     "Verdict",
     "draw",
+    "find",
     "judge",
     "read",
+    "replay",
     "write",
 ]

@@ -19,6 +19,7 @@ from . import (
     export_command,
     import_command,
     inspect_command,
+    prove_command,
     run_command,
     terminal,
 )
@@ -68,6 +69,7 @@ def make_parser() -> terminal.CommandParser:
         export_command,
         import_command,
         compare_command,
+        prove_command,
         audit_command,
         run_command,
         build_kernels_command,

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import tempfile
-from typing import Any, Dict, Iterable, Optional, TextIO, Tuple
+from typing import Any, Dict, Iterable, Optional, TextIO
 
 from .. import plain_text, special_files
 from . import convert_command, terminal
@@ -116,7 +116,7 @@ def _export(
             raise ValueError(f"--set has no meaning with --to {arguments.to}.")
         plan, step = state_transfer.export_state(checkpoint, record, arguments.out, name_map)
         return _outcome(arguments, record, plan, step)
-    numbers = dict(map(_number, arguments.set))
+    numbers = dict(map(terminal.named_number, arguments.set))
     from legacy_opt.recorded import state_files
 
     with tempfile.TemporaryDirectory() as folder:
@@ -131,14 +131,6 @@ def _export(
             ) from error
         grade = module.write(arguments.out, state_files.read(path), **numbers)
     return _outcome(arguments, record, plan, step, grade)
-
-
-def _number(text: str) -> Tuple[str, float]:
-    name, _, number = text.partition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise ValueError(f"--set takes NAME=NUMBER, got {text!r}.") from None
 
 
 def _outcome(

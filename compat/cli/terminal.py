@@ -31,7 +31,8 @@ from . import colours, tables
 from .quiet import silence
 
 SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2  # exit codes; for bad input, nothing is written
-_WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export")  # commands that do not need it
+# Commands that do not need it.
+_WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export", "prove draw", "prove replay")
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
@@ -103,7 +104,8 @@ def add_parser(
     parser.add_argument(
         "--traceback", action="store_true", help="print the Python traceback of an error"
     )
-    parser.set_defaults(run=functools.partial(run_command, name, execute))
+    full_name = parser.prog.partition(" ")[2]  # such as "prove draw"
+    parser.set_defaults(run=functools.partial(run_command, full_name, execute))
     return parser
 
 
@@ -150,3 +152,12 @@ def one_line(error: BaseException) -> str:
     text = messages.text_of(error) if isinstance(error, (ValueError, ImportError)) else ""
     text = text or messages.with_class(error)
     return plain_text.printable(" ".join(text.split()), sys.stderr)
+
+
+def named_number(text: str) -> Tuple[str, float]:
+    """Returns the name and the number of an argument of --set."""
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ValueError(f"--set takes NAME=NUMBER, got {text!r}.") from None

@@ -24,11 +24,12 @@ class Problem(NamedTuple):
     def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Any, ...]]]:
         """Yields the dtype and shape of each tensor that one step's gradients consist of."""
         for name, value in self.values.items():
+            dtype = tf.as_dtype(value.dtype)
             if name in self.sparse:
-                yield tf.float32, (None,) + value.shape[1:]
+                yield dtype, (None,) + value.shape[1:]
                 yield tf.int64, (None,)
             else:
-                yield tf.float32, value.shape
+                yield dtype, value.shape
 
     def pairs(
         self, tensors: Sequence[tf.Tensor], variables: Dict[str, tf.Variable]

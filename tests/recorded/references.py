@@ -1,11 +1,12 @@
 """Trainings in NumPy, with which those of other libraries are compared, also without TensorFlow."""
 
+import functools
 import re
 
 import numpy as np
 import pytest
 
-from legacy_opt import recorded
+from legacy_opt import proofs, recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.records import Scalar
@@ -18,6 +19,16 @@ OF_INTEGERS = LAZY_ADAM._replace(
     hyperparameters=dict(LAZY_ADAM.hyperparameters, learning_rate=Scalar("int32", 1))
 )
 EVERY_RULE = pytest.mark.parametrize("name", recorded.catalogue())
+WITHOUT_UPDATE_OF_ROWS = "ConditionalGradientOptimizer", "NovoGradOptimizer"
+EVERY_SHORT_PROOF = pytest.mark.parametrize(
+    "name, rows",
+    [
+        pytest.param(name, rows, id=f"{name}-{'rows' if rows else 'dense'}")
+        for name in recorded.catalogue()
+        for rows in (False, True)
+        if not rows or name not in WITHOUT_UPDATE_OF_ROWS
+    ],
+)
 
 
 def refused(problem, function, *args, **kwargs):
@@ -140,3 +151,15 @@ def with_other_hyperparameters(name):
     for gradient in gradients:
         optimizer.step({"w": gradient})
     return record, hyper, gradients, weights["w"]
+
+
+@functools.lru_cache(maxsize=None)
+def short_proof(name, rows):
+    """Returns a proof of four steps."""
+    return proofs.draw(recorded.load(name), steps=4, rows=rows)
+
+
+def replayed(proof, target, **mapping):
+    """Returns the verdict of a replay: its name, step and variable."""
+    verdict = proofs.replay(proof, proofs.find(target, mapping)).verdict
+    return (verdict.name, *verdict.place[1:])

@@ -70,3 +70,13 @@ def cast(values: Mapping[str, Any], dtype: str) -> Dict[str, Any]:
         else np.array(each, dtype)
         for name, each in values.items()
     }
+
+
+def dense(gradient: Any, variable: np.ndarray) -> Any:
+    """Returns a gradient as an array of the variable's shape; rows with the same id are added."""
+    if not isinstance(gradient, Rows):
+        return gradient
+    array = np.zeros_like(variable)
+    ids, sums = gradient.summed(variable.dtype == "float32")
+    array[ids] = sums
+    return array

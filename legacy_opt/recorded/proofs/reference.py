@@ -63,7 +63,7 @@ def run(
       proof: the inputs.
       record: the rule; None for that of the proof. Its dtype is the dtype of the training.
       library: the operations; by default those of `NumpyOptimizer`.
-      optimizer_class: `NumpyOptimizer` or a subclass.
+      optimizer_class: a function that makes the optimizer, with the arguments of `NumpyOptimizer`.
     """
     record = record or proof.record
     variables = cast(proof.start.variables, record.dtype)

@@ -1,0 +1,119 @@
+"""`legacy-opt prove`: proofs that an implementation of an optimizer computes the same as a rule."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+from typing import Any, Iterator, Mapping, TextIO
+
+from .. import plain_text, special_files
+from . import terminal
+
+_SUMMARY = "check that an implementation computes the same as a rule"
+_DRAW = """\
+Writes a proof: drawn inputs of a training, and what a recorded rule makes of them.
+"""
+_DRAW_EPILOG = """\
+example: legacy-opt prove draw AdamOptimizer --set epsilon=0.001 --out adam.proof
+
+exit codes: 0, success; 2, bad input, and nothing was written
+"""
+_REPLAY = """\
+Trains an implementation with the inputs of a proof, and compares. EQUAL: all bits are the same.
+ROUNDING: the formula is the same, and some last digits differ. DIFFERS: it is another formula.
+"""
+_REPLAY_EPILOG = """\
+TARGET is torch:MODULE:CLASS, keras:MODULE:CLASS, optax:MODULE:FUNCTION or numpy:MODULE:FUNCTION; in
+TensorFlow, tf:MODULE:CLASS (of a v1 optimizer or of Keras) or to_keras:MODULE:CLASS (of a v1
+optimizer); or a recorded rule, such as legacy-opt:torch-exact.
+
+example: legacy-opt prove replay adam.proof --with torch:torch.optim:Adam --map eps=epsilon
+
+exit codes: 0, EQUAL or ROUNDING; 1, DIFFERS; 2, TARGET cannot be judged, or bad input
+"""
+
+
+def add_command(commands: terminal.Commands):
+    """Adds `prove` to the command line."""
+    prove = commands.add_parser("prove", help=_SUMMARY, description=_SUMMARY)
+    subcommands = prove.add_subparsers(title="commands", dest="step", metavar="COMMAND")
+    subcommands.required = True
+    parser = terminal.add_parser(subcommands, "draw", "draw a proof", _DRAW, _DRAW_EPILOG, _draw)
+    parser.add_argument("rule", metavar="NAME|FILE", help="the name or the record of an optimizer")
+    parser.add_argument("--rows", action="store_true", help="draw sparse gradients")
+    parser.add_argument("--seed", type=int, default=0, help="of random numbers (default: 0)")
+    parser.add_argument("--steps", type=int, default=10, help="training steps (default: 10)")
+    _add_list(parser, "--set", "NAME=NUMBER", "a hyperparameter, instead of a drawn one")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    parser = terminal.add_parser(
+        subcommands, "replay", "judge by a proof", _REPLAY, _REPLAY_EPILOG, _replay
+    )
+    parser.add_argument("file", metavar="FILE", help="the proof")
+    parser.add_argument("--with", metavar="TARGET", dest="target", required=True, help="see below")
+    what = "an argument of TARGET: a hyperparameter, several with commas, or a constant"
+    _add_list(parser, "--map", "ARGUMENT=SOURCE", what)
+
+
+def _add_list(parser: argparse.ArgumentParser, option: str, metavar: str, what: str):
+    parser.add_argument(option, metavar=metavar, action="append", default=[], help=what)
+
+
+def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
+    from legacy_opt import proofs, recorded
+
+    special_files.refuse_existing(arguments.out, arguments.overwrite)
+    if arguments.steps < 1 or not 0 <= arguments.seed < 2**32:
+        raise ValueError("--steps must be at least 1, and --seed in [0, 2**32).")
+    record = recorded.load(arguments.rule)
+    values = dict(map(terminal.named_number, arguments.set))
+    proof = proofs.draw(record, arguments.seed, arguments.steps, arguments.rows, None, **values)
+    proofs.write(arguments.out, proof)
+    shapes = {name: list(array.shape) for name, array in proof.start.variables.items()}
+    first, last = proof.hyperparameters[0], proof.hyperparameters[-1]
+    facts = {"path": arguments.out, "optimizer": record.optimizer, "variables": shapes}
+    facts.update(first_step=first, last_step=last, made=proof.made)
+    steps = plain_text.counted(arguments.steps, "step")
+    lines = [
+        f"{arguments.out}: {record.optimizer}, {steps}, seed {arguments.seed}",
+        f"{'sparse' if arguments.rows else 'dense'} gradients: {_listed(shapes)}",
+        f"first step: {_listed(first)}",
+        *([] if first == last else [f"last step: {_listed(last)}"]),
+    ]
+    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, *_power(proof)))
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _power(proof: Any) -> Iterator[str]:
+    """Yields lines: which other formulas a proof can tell from the rule."""
+    power = proof.made.get("power", "not measured: another formula may be EQUAL, too")
+    for name, value in power.items() if isinstance(power, dict) else [("all", power)]:
+        yield f"power, {name}: {value}"
+
+
+def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
+    from legacy_opt import proofs
+
+    kinds = None
+    if arguments.target.partition(":")[0] in ("tf", "to_keras"):
+        importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
+        from ..in_keras.proof_targets import KINDS as kinds
+    for text in arguments.map:
+        if not all(text.partition("=")):
+            raise ValueError(f"--map takes ARGUMENT=SOURCE, got {text!r}.")
+    mapping = dict(text.split("=", 1) for text in arguments.map)
+    proof = proofs.read(arguments.file)
+    verdict, notes, versions = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
+    facts = {"target": arguments.target, "rule": proof.record.optimizer, "verdict": verdict.name}
+    if verdict.name != proofs.EQUAL:
+        ratio, facts["step"], facts["variable"] = verdict.place
+        facts["error_bars"] = ratio if math.isfinite(ratio) else None  # JSON has no infinity
+    facts.update(notes=notes, versions=versions, made=proof.made)
+    line = f"{arguments.target}, {proof.record.optimizer}: {verdict}"
+    code = terminal.MANUAL_WORK if verdict.name == proofs.DIFFERS else terminal.SUCCESS
+    lines = line, *notes, *_power(proof), f"versions: {_listed(versions)}"
+    return terminal.Outcome(code, facts, lines)

@@ -1,0 +1,92 @@
+"""Chooses the arguments of a class or function by the names of hyperparameters."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
+
+from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.recorded.proofs.proof import Proof, ProofError
+
+# Usual names of arguments, and the hyperparameters that they may be. A comma makes a tuple.
+_USUAL = """
+lr=learning_rate eps=epsilon betas=beta1,beta2 betas=beta_1,beta_2 nesterov=use_nesterov
+beta1=beta_1 beta_1=beta1 b1=beta1 b1=beta_1 beta2=beta_2 beta_2=beta2 b2=beta2 b2=beta_2
+alpha=decay alpha=rho rho=decay decay=rho weight_decay=weight_decay_rate threshold=sma_threshold
+l1_regularization_strength=l1 l2_regularization_strength=l2
+l2_shrinkage_regularization_strength=l2_shrinkage
+"""
+_PAIRS = [each.split("=") for each in _USUAL.split()]
+
+
+class Arguments(NamedTuple):
+    """The arguments of each step, and notes about them for a reader of the verdict."""
+
+    steps: List[Dict[str, Any]]
+    notes: List[str]
+
+
+def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str, str]) -> Arguments:
+    """Returns the arguments of a class or function; `given` is the `mapping` of `targets.find`.
+
+    Raises:
+      ProofError: an argument has no value, or `given` has an unknown name.
+    """
+    fixed = {name: scalar.value for name, scalar in proof.record.fixed.items()}
+    steps: List[Dict[str, Any]] = [{**fixed, **each} for each in proof.hyperparameters]
+    parameters = inspect.signature(function).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.kind not in (2, 4)}
+    unknown = set(given) - set(defaults)
+    if unknown and not any(each.kind == each.VAR_KEYWORD for each in parameters):
+        name = min(unknown)
+        raise ProofError(f"there is no argument {name!r}.{did_you_mean(name, defaults)}")
+    sources = {}
+    for name in defaults:
+        usual = [name, *(source for argument, source in _PAIRS if argument == name)]
+        usual = [source for source in usual if all(each in steps[0] for each in source.split(","))]
+        if usual:
+            sources[name] = usual[0]
+    if defaults.get("global_step") is inspect.Parameter.empty:
+        sources["global_step"] = "None"  # targets of TensorFlow replace it
+    sources.update(given)
+    missing = [name for name in defaults if name not in sources]
+    for name in missing:
+        if defaults[name] is inspect.Parameter.empty:
+            raise ProofError(f"the argument {name!r} has no value: pass --map {name}=…")
+    used = {name for source in sources.values() for name in source.split(",")}
+    notes = {
+        "arguments": [f"{name}={source}" for name, source in sources.items()],
+        "arguments with their defaults": [f"{name}={defaults[name]!r}" for name in missing],
+        "hyperparameters without an argument": sorted(set(steps[0]) - used),
+    }
+    return Arguments(
+        [{name: _value(source, each) for name, source in sources.items()} for each in steps],
+        [f"{what}: {', '.join(each)}" for what, each in notes.items() if each],
+    )
+
+
+def _value(source: str, hyperparameters: Mapping[str, Any]) -> Any:
+    names = source.split(",")
+    if all(each in hyperparameters for each in names):
+        values = tuple(hyperparameters[each] for each in names)
+        return values if len(names) > 1 else values[0]
+    try:
+        return ast.literal_eval(source)
+    except (ValueError, SyntaxError):
+        known = ", ".join(hyperparameters)
+        raise ProofError(f"{source!r} is no constant and none of {known}") from None
+
+
+def changes(steps: Sequence[Mapping[str, Any]], allowed: Any = None) -> Iterator[Dict[str, Any]]:
+    """Yields for each step the arguments that differ from those of the step before.
+
+    Raises:
+      ProofError: an argument changes that is not in `allowed`, if this is not None.
+    """
+    for values, before in zip(steps, [steps[0], *steps]):
+        changed = {name: value for name, value in values.items() if value != before[name]}
+        for name in changed if allowed is not None else ():
+            if name not in allowed:
+                raise ProofError(f"{name!r} changes between steps, but only {allowed} can")
+        yield changed

@@ -1,0 +1,265 @@
+"""Implementations that train with the inputs of a proof: of other libraries, and our own."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from legacy_opt.recorded.native import NativeOptimizer
+from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.proofs.arguments import Arguments, arguments_of, changes
+from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast, dense
+from legacy_opt.recorded.proofs.reference import run
+
+Steps = List[Dict[str, Any]]  # the arguments of each step
+OWN = "legacy-opt"
+
+
+class Target(NamedTuple):
+    """An implementation that trains with the inputs of a proof.
+
+    Attributes:
+      text: its name, as for `find`.
+      train: a function that gets a proof in the dtype of a training, whose arrays it may change,
+        and the arguments of each step; and yields the variables after each step.
+      arguments: a function that returns the `Arguments` for a proof.
+    """
+
+    text: str
+    train: Callable[[Proof, Steps], Iterator[Arrays]]
+    arguments: Callable[[Proof], Arguments]
+
+
+def find(
+    text: str,
+    mapping: Optional[Mapping[str, str]] = None,
+    kinds: Optional[Mapping[str, Any]] = None,
+) -> Target:
+    """Returns a target.
+
+    Args:
+      text: "torch:module:Class", "keras:module:Class", "optax:module:function" of a function that
+        returns a transformation, "numpy:module:function", or "legacy-opt:" and numpy, native,
+        torch, jax, optax or keras, or one of these with a level, such as "torch-exact". A function
+        for NumPy gets a dict of arrays, and the hyperparameters of the first step. It returns a
+        function ``step(gradients, hyperparameters)`` that changes the arrays.
+      mapping: the sources of arguments of the class or function: names of hyperparameters, such as
+        ``{"betas": "beta1,beta2"}``, or constants, such as ``{"nesterov": "True"}``.
+      kinds: other functions that train, by the first word of `text`.
+
+    Raises:
+      ProofError: there is no such target, or it cannot be imported.
+    """
+    kinds = _KINDS if kinds is None else kinds
+    kind, _, name = text.partition(":")
+    library, _, level = name.partition("-")
+    if "keras" in (kind, library):  # Keras alone would choose TensorFlow
+        backend = "jax" if importlib.util.find_spec("jax") else "torch"
+        os.environ.setdefault("KERAS_BACKEND", backend)
+    if mapping and kind in (OWN, "numpy"):
+        raise ProofError(f"{text!r} has no arguments to map: it gets all hyperparameters")
+    if kind == OWN and library in _OWN and not (level and library in ("numpy", "native")):
+        train = functools.partial(_OWN[library], level)
+        return Target(text, train, lambda proof: Arguments([*proof.hyperparameters], []))
+    module, _, path = name.partition(":")
+    if kind not in kinds or not (module and path):
+        raise ProofError(
+            f"there is no target {text!r}: a target is {':module:name, '.join(kinds)}:module:name, "
+            f"or {OWN}: and one of {', '.join(_OWN)}"
+        )
+    function = _loaded(text, module, path)
+
+    def arguments(proof: Proof) -> Arguments:
+        if kind == "numpy":
+            return Arguments([*proof.hyperparameters], [])
+        first = [None] if kind == "torch" else []  # the parameters
+        found = arguments_of(functools.partial(function, *first), proof, mapping or {})
+        is_sparse = any(isinstance(x, Rows) for each in proof.gradients for x in each.values())
+        if is_sparse and kind in ("optax", "keras"):
+            found.notes.append("sparse gradients became dense: rows with the same id were added")
+        return found
+
+    return Target(text, functools.partial(kinds[kind], function), arguments)
+
+
+def _loaded(text: str, module: str, path: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        raise ProofError(f"{text!r} cannot be used: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _set(function: Callable[[Any], Any], value: Any, before: Any) -> Iterator[None]:
+    """Sets a mode of a library, and sets it back."""
+    function(value)
+    try:
+        yield
+    finally:
+        function(before)
+
+
+def _flushes(proof: Proof) -> bool:
+    return proof.flushes_denormals and proof.record.dtype == "float32"
+
+
+def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    variables = proof.start.variables
+    step = function(variables, dict(steps[0]))
+    for gradients, values in zip(proof.gradients, steps):
+        step(gradients, dict(values))
+        yield cast(variables, proof.record.dtype)
+
+
+def _in_torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    return _torch(lambda params: cls([*params.values()], **steps[0]), proof, steps)
+
+
+def _own_torch(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    from legacy_opt.recorded.torch import RecordedOptimizer
+
+    def make(params: Any) -> Any:
+        return RecordedOptimizer([*params.items()], proof.record, level or "auto", **steps[0])
+
+    keys = {} if "lr" in steps[0] else {"learning_rate": "lr"}
+    groups = [{keys.get(name, name): x for name, x in each.items()} for each in steps]
+    return _torch(make, proof, groups)
+
+
+def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    import torch
+
+    def gradient(x: Any, parameter: Any) -> Any:
+        if not isinstance(x, Rows):
+            return None if x is None else torch.from_numpy(x)
+        ids, values = map(torch.from_numpy, x)
+        return torch.sparse_coo_tensor(ids[None], values, parameter.shape, check_invariants=False)
+
+    start = proof.start.variables
+    params = {name: torch.nn.Parameter(torch.from_numpy(x)) for name, x in start.items()}
+    flushed = not (torch.tensor(1e-40) * 1).item()
+    with _set(torch.set_flush_denormal, _flushes(proof), flushed):
+        optimizer = make(params)
+        for gradients, changed in zip(proof.gradients, changes(steps)):
+            for group in optimizer.param_groups if changed else ():
+                if not set(changed) <= set(group):
+                    raise ProofError(f"{[*changed]} change, but are no keys of param_groups")
+                group.update(changed)
+            for name, parameter in params.items():
+                parameter.grad = gradient(gradients.get(name), parameter)
+            optimizer.step()
+            yield {name: np.array(each.detach().numpy()) for name, each in params.items()}
+
+
+def _x64(needed: bool) -> Any:
+    import jax
+
+    set_x64 = functools.partial(jax.config.update, "jax_enable_x64")
+    return _set(set_x64, needed, jax.config.jax_enable_x64)
+
+
+def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    with _x64(proof.record.dtype == "float64"):
+        yield from _jax(lambda values: function(**values), dense, proof, steps)
+
+
+def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
+    from legacy_opt.recorded import jax as recorded_jax
+    from legacy_opt.recorded import optax as recorded_optax
+
+    make = recorded_optax.from_record if is_optax else recorded_jax.JaxOptimizer
+    with _x64(True):
+        optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
+        rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
+        yield from _jax(lambda values: optimizer, rows, proof, steps)
+
+
+def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    import jax.numpy as jnp
+
+    from legacy_opt.recorded.jax import State
+
+    start, state = proof.start.variables, None
+    # JAX sorts the names of other dicts; clipping adds in the order of names.
+    params = collections.OrderedDict((name, jnp.array(x)) for name, x in start.items())
+    for gradients, values in zip(proof.gradients, steps):
+        optimizer = make(values)  # anew in each step, for values that change
+        state = optimizer.init(params) if state is None else state
+        if isinstance(state, State):
+            state = state._replace(hyperparams=dict(values))
+        grads = [(name, gradient(gradients.get(name), x)) for name, x in start.items()]
+        grads = collections.OrderedDict(grads)
+        if hasattr(optimizer, "step"):
+            params, state = optimizer.step(params, state, grads)
+        else:
+            import optax
+
+            updates, state = optimizer.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        yield cast(params, proof.record.dtype)
+
+
+def _in_keras(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    needs_x64 = proof.record.dtype == "float64"
+    return _keras(lambda: cls(**steps[0]), proof, steps, needs_x64)
+
+
+def _own_keras(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    def make() -> Any:
+        from legacy_opt.recorded.keras import RecordedOptimizer
+
+        values = dict(steps[0])
+        rate = values.pop("learning_rate", None)
+        found = {n for each in proof.gradients for n, x in each.items() if isinstance(x, Rows)}
+        return RecordedOptimizer(proof.record, rate, level or "auto", values, sorted(found))
+
+    return _keras(make, proof, steps, needs_x64=True)
+
+
+def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[Arrays]:
+    import keras
+
+    start, dtype = proof.start.variables, proof.record.dtype
+    with contextlib.ExitStack() as stack:
+        if keras.backend.backend() == "jax":
+            stack.enter_context(_x64(needs_x64))
+        floatx = keras.config.floatx()  # the dtype of the learning rate
+        stack.enter_context(_set(keras.config.set_floatx, dtype, floatx))
+        variables = []
+        for name, array in start.items():
+            *scopes, last = name.split("/")
+            with contextlib.ExitStack() as scope:
+                for each in scopes:
+                    scope.enter_context(keras.name_scope(each))
+                variables.append(keras.Variable(array, dtype=dtype, name=last))
+        optimizer = make()
+        optimizer.build(variables)
+        for gradients, changed in zip(proof.gradients, changes(steps, ("learning_rate", "lr"))):
+            for rate in changed.values():
+                optimizer.learning_rate = rate
+            grads = [dense(gradients.get(name), x) for name, x in start.items()]
+            tensors = [None if x is None else keras.ops.convert_to_tensor(x) for x in grads]
+            optimizer.apply(tensors, variables)
+            found = map(keras.ops.convert_to_numpy, variables)
+            yield cast(dict(zip(start, found)), dtype)
+
+
+_KINDS = {"numpy": _in_numpy, "torch": _in_torch, "optax": _in_optax, "keras": _in_keras}
+_OWN: Dict[str, Any] = {
+    "numpy": lambda level, proof, steps: run(proof),
+    "native": lambda level, proof, steps: run(proof, make=NativeOptimizer),
+    "torch": _own_torch,
+    "jax": _own_jax,
+    "optax": functools.partial(_own_jax, is_optax=True),
+    "keras": _own_keras,
+}

@@ -1,0 +1,87 @@
+"""Tests `legacy-opt prove`, and targets in TensorFlow."""
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt import proofs
+
+DRAW = "prove", "draw"
+REPLAY = "prove", "replay"
+pytestmark = pytest.mark.every_lane  # trains with what each TensorFlow has
+
+
+@pytest.fixture
+def drawn(screen, tmp_path):
+    """Returns a function that draws a proof, and returns its path and the JSON of `draw`."""
+
+    def draw(rule, *options):
+        path = tmp_path / f"{rule}{len(options)}.proof"
+        return path, screen.json(*DRAW, rule, "--out", path, *options)
+
+    return draw
+
+
+def test_draw(screen, drawn, tmp_path):
+    path, facts = drawn("MomentumOptimizer", "--rows", "--seed", 3, "--set", "momentum=0.5")
+    assert facts["variables"] == {"table": [40, 4]} and facts["made"]["seed"] == 3
+    assert facts["first_step"] == {"learning_rate": 2**-6, "momentum": 0.5}
+    assert facts["last_step"] == {"learning_rate": 2**-7, "momentum": 0.5}
+    proof = proofs.read(path)
+    assert proof.record.optimizer == "MomentumOptimizer" and len(proof.gradients) == 10
+    _, output, _ = screen.run(*DRAW, "AdamOptimizer", "--out", tmp_path / "x", "--steps", 3)
+    assert "x: AdamOptimizer, 3 steps, seed 0\ndense gradients: w=[12, 8], b=[8]\n" in output
+    assert "power, all: not measured" in output
+
+
+def test_verdicts_and_exit_codes(screen, drawn):
+    path, _ = drawn("MomentumOptimizer")
+    code, output, _ = screen.run(*REPLAY, path, "--with", "legacy-opt:numpy")
+    assert code == 0 and output.startswith("legacy-opt:numpy, MomentumOptimizer: EQUAL\n")
+    facts = screen.json(*REPLAY, path, "--with", "tf:tensorflow:keras.optimizers.SGD", code=1)
+    assert facts["verdict"] == "DIFFERS"
+    assert (facts["step"], facts["variable"]) == (7, "w")  # where the rate halves
+    assert facts["error_bars"] > 1e5 and facts["versions"]["tensorflow"] == tf.__version__
+    assert facts["notes"][0] == "arguments: learning_rate=learning_rate, momentum=momentum"
+
+
+@pytest.mark.parametrize("rows", [(), ("--rows",)], ids=["dense", "rows"])
+@pytest.mark.parametrize("rule", ["Adam", "AdagradDecay", "LAMB"])
+def test_v1_optimizers(screen, drawn, rule, rows):
+    path, _ = drawn(f"{rule}Optimizer", *rows)
+    name = "tensorflow:compat.v1.train.Adam" if rule == "Adam" else f"legacy_opt:{rule}"
+    options = ["--map", "accumulator_decay_step=100000"] if "Decay" in rule else []
+    for kind in "tf", "to_keras":
+        facts = screen.json(*REPLAY, path, "--with", f"{kind}:{name}Optimizer", *options)
+        assert facts["verdict"] in ("EQUAL", "ROUNDING")
+        if facts["verdict"] == "ROUNDING":
+            assert "v1 optimizers compute scalars in float32" in facts["notes"][-1]
+
+
+def test_optimizers_of_keras_and_constants(screen, drawn):
+    path, _ = drawn("AdamOptimizer")
+    name = "tf:tensorflow:keras.optimizers.Adam"
+    assert screen.json(*REPLAY, path, "--with", name)["verdict"] == "ROUNDING"
+    other = [*REPLAY, path, "--with", name, "--map", "beta_1=0.5"]
+    facts = screen.json(*other, code=1)
+    assert facts["step"] == 2 and "hyperparameters without an argument: beta1" in facts["notes"]
+
+
+def test_bad_input(screen, drawn, tmp_path):
+    path, _ = drawn("MomentumOptimizer")
+    adam = ["--with", "tf:legacy_opt:LazyAdamOptimizer"]
+    for problem, words in (
+        ("exists already", [*DRAW, "AdamOptimizer", "--out", path]),
+        ("--steps must be at least 1", [*DRAW, "AdamOptimizer", "--out", "x", "--steps", 0]),
+        ("--seed in [0, 2**32)", [*DRAW, "AdamOptimizer", "--out", "x", "--seed", -1]),
+        ("--set takes NAME=NUMBER", [*DRAW, "AdamOptimizer", "--out", "x", "--set", "a"]),
+        ("neither a file nor a recorded", [*DRAW, "AdamOptimiser", "--out", "x"]),
+        ("no hyperparameter 'beta'", [*DRAW, "AdamOptimizer", "--out", "x", "--set", "beta=1"]),
+        ("there is no such file", [*REPLAY, tmp_path / "absent", "--with", "legacy-opt:numpy"]),
+        ("there is no target 'adam'", [*REPLAY, path, "--with", "adam"]),
+        ("there is no target 'tf:Adam'", [*REPLAY, path, "--with", "tf:Adam"]),
+        ("--map takes ARGUMENT=SOURCE", [*REPLAY, path, *adam, "--map", "beta1"]),
+        ("'x' is no constant and none of", [*REPLAY, path, *adam, "--map", "beta1=x"]),
+        ("Did you mean 'beta1'?", [*REPLAY, path, *adam, "--map", "bta1=1"]),
+    ):
+        assert problem in screen.refused(*words)
+    assert "legacy-opt prove replay:" in screen.refused(*REPLAY, path, "--with", "adam")

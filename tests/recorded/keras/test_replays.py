@@ -1,0 +1,36 @@
+"""Tests that proofs judge optimizers of Keras 3, on JAX and PyTorch."""
+
+import pytest
+
+from legacy_opt import proofs, recorded
+from tests.recorded.references import EVERY_SHORT_PROOF, refused, replayed, short_proof
+
+
+@EVERY_SHORT_PROOF
+def test_our_target(name, rows):
+    assert replayed(short_proof(name, rows), "legacy-opt:keras")[0] == "EQUAL"
+
+
+@pytest.mark.parametrize(
+    "rule, cls, expected",
+    [
+        ("MomentumOptimizer", "SGD", ("DIFFERS", 7, "w")),  # after the rate halves
+        ("AdamOptimizer", "Adam", "sound"),
+        ("FtrlOptimizer", "Ftrl", "sound"),
+        ("AdagradOptimizer", "Adagrad", ("DIFFERS", 1, "w")),  # its epsilon, seen in float64 alone
+    ],
+)
+def test_optimizers_of_keras(rule, cls, expected):
+    found = replayed(proofs.draw(recorded.load(rule)), f"keras:keras.optimizers:{cls}")
+    assert found == expected or (found[0] != "DIFFERS" and expected == "sound")
+
+
+def test_rows_and_hyperparameters():
+    proof = proofs.draw(recorded.load("AdamOptimizer"), rows=True, steps=3)
+    report = proofs.replay(proof, proofs.find("keras:keras.optimizers:Adam"))
+    assert report.verdict.name == "ROUNDING" and "became dense" in report.notes[-1]
+    hyper = [dict(each) for each in proof.hyperparameters]
+    hyper[2]["beta1"] = 0.5
+    problem = "cannot be judged: 'beta_1' changes between steps"
+    changed = proof._replace(hyperparameters=hyper)
+    refused(problem, replayed, changed, "keras:keras.optimizers:Adam")
