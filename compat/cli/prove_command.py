@@ -101,7 +101,7 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     kinds = None
     if arguments.target.partition(":")[0] in ("tf", "to_keras"):
         importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
-        from ..in_keras.proof_targets import KINDS as kinds
+        from ..in_keras.session_comparison import KINDS as kinds
     for text in arguments.map:
         if not all(text.partition("=")):
             raise ValueError(f"--map takes ARGUMENT=SOURCE, got {text!r}.")

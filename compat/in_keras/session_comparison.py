@@ -1,9 +1,24 @@
-"""Runs a v1 optimizer in a Session and through `to_keras`, and finds the first difference."""
+"""Runs optimizers in a Session, through `to_keras` and in Keras.
+
+`compare_with_session` finds the first difference between two runs; `KINDS` are targets of proofs.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +27,10 @@ from legacy_opt import CyclicalLearningRate
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
+from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.proofs.arguments import changes
+from legacy_opt.recorded.proofs.proof import Proof, ProofError
+from legacy_opt.recorded.proofs.targets import Steps
 
 from .. import arrays
 from . import side_by_side
@@ -203,3 +222,72 @@ def _first_difference(
                     difference=arrays.largest_difference(one[name], other[name]),
                 )
     return result
+
+
+def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    """Trains with a v1 optimizer in a Session, or with an optimizer of `tf.keras`."""
+    if not _is_v1(make, steps[0]):
+        yield from _in_keras(make, proof, steps)
+        return
+    _check_dtype(proof)
+    problem = _problem_of(proof)
+    with side_by_side.scope(in_session=True) as initialize:
+        step = v1.train.get_or_create_global_step()
+        arguments = dict(steps[0])
+        for name in {name for changed in changes(steps) for name in changed}:
+            arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
+        if arguments.get("global_step", step) is None:
+            arguments["global_step"] = step
+        optimizer = make(**arguments)
+        variables = {
+            name: v1.get_variable(name, initializer=value, use_resource=True)
+            for name, value in problem.values.items()
+        }
+        accepted = contract.accepted(optimizer.apply_gradients, global_step=step)
+        training = side_by_side.SessionTraining(optimizer, problem, variables, **accepted)
+        initialize()
+        for gradients, changed in zip(problem.steps, changes(steps)):
+            for name, value in changed.items():
+                arguments[name].load(value, v1.get_default_session())
+            yield training.step(gradients)
+
+
+def _is_v1(make: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
+    if isinstance(make, type):
+        return issubclass(make, v1.train.Optimizer)
+    with tf.Graph().as_default():
+        return isinstance(make(**arguments), v1.train.Optimizer)
+
+
+def _by_to_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    _check_dtype(proof)
+    return _in_keras(lambda **arguments: to_keras(make(**arguments)), proof, steps)
+
+
+def _check_dtype(proof: Proof) -> None:
+    if proof.record.dtype == "float64":
+        raise ProofError("v1 optimizers compute scalars in float32")
+
+
+def _in_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    problem = _problem_of(proof)
+    with side_by_side.scope() as initialize:
+        optimizer = make(**steps[0])
+        training = side_by_side.training(optimizer, problem, named=True)
+        initialize()
+        for gradients, changed in zip(problem.steps, changes(steps, ("learning_rate", "lr"))):
+            for rate in changed.values():
+                optimizer.learning_rate = rate
+            yield training.step(gradients)
+
+
+def _problem_of(proof: Proof) -> side_by_side.Problem:
+    gradients = [[each[name] for name in proof.variables] for each in proof.gradients]
+    is_sparse = zip(proof.variables, gradients[0])
+    sparse = tuple(name for name, gradient in is_sparse if isinstance(gradient, Rows))
+    steps = [[x[::-1] if isinstance(x, Rows) else x for x in each] for each in gradients]
+    return side_by_side.Problem(proof.start.variables, sparse, steps)
+
+
+# For `legacy_opt.recorded.proofs.targets.find`.
+KINDS = {"tf": _train, "to_keras": _by_to_keras}

@@ -109,8 +109,11 @@ def _set(function: Callable[[Any], Any], value: Any, before: Any) -> Iterator[No
         function(before)
 
 
-def _flushes(proof: Proof) -> bool:
-    return proof.flushes_denormals and proof.record.dtype == "float32"
+def _denormals(proof: Proof) -> Any:
+    import torch
+
+    flush = proof.flushes_denormals and proof.record.dtype == "float32"
+    return _set(torch.set_flush_denormal, flush, not (torch.tensor(1e-40) * 1).item())
 
 
 def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
@@ -147,8 +150,7 @@ def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
 
     start = proof.start.variables
     params = {name: torch.nn.Parameter(torch.from_numpy(x)) for name, x in start.items()}
-    flushed = not (torch.tensor(1e-40) * 1).item()
-    with _set(torch.set_flush_denormal, _flushes(proof), flushed):
+    with _denormals(proof):
         optimizer = make(params)
         for gradients, changed in zip(proof.gradients, changes(steps)):
             for group in optimizer.param_groups if changed else ():
@@ -231,8 +233,8 @@ def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[A
 
     start, dtype = proof.start.variables, proof.record.dtype
     with contextlib.ExitStack() as stack:
-        if keras.backend.backend() == "jax":
-            stack.enter_context(_x64(needs_x64))
+        is_jax = keras.backend.backend() == "jax"
+        stack.enter_context(_x64(needs_x64) if is_jax else _denormals(proof))
         floatx = keras.config.floatx()  # the dtype of the learning rate
         stack.enter_context(_set(keras.config.set_floatx, dtype, floatx))
         variables = []

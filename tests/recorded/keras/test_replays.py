@@ -28,7 +28,7 @@ def test_optimizers_of_keras(rule, cls, expected):
 def test_rows_and_hyperparameters():
     proof = proofs.draw(recorded.load("AdamOptimizer"), rows=True, steps=3)
     report = proofs.replay(proof, proofs.find("keras:keras.optimizers:Adam"))
-    assert report.verdict.name == "ROUNDING" and "became dense" in report.notes[-1]
+    assert report.verdict.name != "DIFFERS" and "became dense" in report.notes[-1]
     hyper = [dict(each) for each in proof.hyperparameters]
     hyper[2]["beta1"] = 0.5
     problem = "cannot be judged: 'beta_1' changes between steps"
