@@ -74,4 +74,4 @@ def _trained(proof: Proof, target: Target, dtype: str) -> Dict[int, Arrays]:
         return {step: arrays for step, arrays in training if step in proof.ends}
     except (Exception, SystemExit) as error:  # a user's class may raise anything
         text = f"{error}" if isinstance(error, RecordError) else f"{type(error).__name__}: {error}"
-        raise ProofError(f"cannot be judged: {text}") from error
+        raise ProofError(f"cannot be judged: {' '.join(text.split())}") from error

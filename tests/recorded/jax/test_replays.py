@@ -12,7 +12,8 @@ def test_our_targets(name, rows):
     proof = short_proof(name, rows)
     for target in ["jax-exact", "jax-native"] + ["optax"] * (not rows):
         assert replayed(proof, f"legacy-opt:{target}")[0] == "EQUAL", target
-    assert replayed(proof, "legacy-opt:jax-fast")[0] != "DIFFERS"
+    if not rows:
+        assert replayed(proof, "legacy-opt:jax-fast")[0] != "DIFFERS"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ def test_optimizers_of_keras(rule, cls, expected):
     assert found == expected or (found[0] != "DIFFERS" and expected == "sound")
 
 
+def test_hyperparameters_that_float32_rounds():
+    """Keras has a rate of float64 in the second opinion."""
+    proof = proofs.draw(recorded.load("AdamOptimizer"), learning_rate=0.01, beta1=0.9)
+    assert replayed(proof, "keras:keras.optimizers:Adam")[0] != "DIFFERS"
+
+
 def test_rows_and_hyperparameters():
     proof = proofs.draw(recorded.load("AdamOptimizer"), rows=True, steps=3)
     report = proofs.replay(proof, proofs.find("keras:keras.optimizers:Adam"))
