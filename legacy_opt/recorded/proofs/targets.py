@@ -124,6 +124,11 @@ def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield cast(variables, proof.record.dtype)
 
 
+def _native(record: Any, variables: Arrays, library: Any, **values: float) -> NativeOptimizer:
+    del library  # kernels flush denormals
+    return NativeOptimizer(record, variables, **values)
+
+
 def _in_torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     return _torch(lambda params: cls([*params.values()], **steps[0]), proof, steps)
 
@@ -259,7 +264,7 @@ def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[A
 _KINDS = {"numpy": _in_numpy, "torch": _in_torch, "optax": _in_optax, "keras": _in_keras}
 _OWN: Dict[str, Any] = {
     "numpy": lambda level, proof, steps: run(proof),
-    "native": lambda level, proof, steps: run(proof, make=NativeOptimizer),
+    "native": lambda level, proof, steps: run(proof, optimizer_class=_native),
     "torch": _own_torch,
     "jax": _own_jax,
     "optax": functools.partial(_own_jax, is_optax=True),
