@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
-from typing import Any, Iterator, Mapping, TextIO
+from typing import Any, Dict, Iterator, Mapping, TextIO
 
 from .. import plain_text, special_files
 from . import terminal
@@ -67,7 +67,7 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     if arguments.steps < 1 or not 0 <= arguments.seed < 2**32:
         raise ValueError("--steps must be at least 1, and --seed in [0, 2**32).")
     record = recorded.load(arguments.rule)
-    values = dict(map(terminal.named_number, arguments.set))
+    values: Dict[str, Any] = dict(map(terminal.named_number, arguments.set))
     proof = proofs.draw(record, arguments.seed, arguments.steps, arguments.rows, None, **values)
     proofs.write(arguments.out, proof)
     shapes = {name: list(array.shape) for name, array in proof.start.variables.items()}

@@ -27,10 +27,11 @@ from legacy_opt import CyclicalLearningRate
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
+from legacy_opt.proofs.arguments import changes
+from legacy_opt.proofs.targets import Steps
 from legacy_opt.recorded.numpy import Rows
-from legacy_opt.recorded.proofs.arguments import changes
-from legacy_opt.recorded.proofs.proof import Proof, ProofError
-from legacy_opt.recorded.proofs.targets import Steps
+from legacy_opt.recorded.proofs import drawing
+from legacy_opt.recorded.proofs.proof import Gradient, Proof, ProofError
 
 from .. import arrays
 from . import side_by_side
@@ -124,23 +125,11 @@ def compare_with_session(
 
 
 def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
-    random = np.random.RandomState(0)
-    draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
-
-    def gradient(name: str, shape: Tuple[int, ...]) -> side_by_side.StepGradient:
-        if name not in _SPARSE:
-            return draw(*shape)
-        ids = random.randint(0, shape[0], size=5)
-        ids[-1] = ids[0]
-        return draw(5, *shape[1:]), ids.astype(np.int64)
-
     updates = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
     cls = type(optimizer)
     takes_sparse = any(getattr(cls, name) is not getattr(inspection.BASE, name) for name in updates)
     shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
-    values = {name: draw(*shape) for name, shape in shapes.items()}
-    gradients = [[gradient(*item) for item in shapes.items()] for _ in range(steps)]
-    return side_by_side.Problem(values, _SPARSE, gradients)
+    return _problem_of(*drawing.inputs(np.random.RandomState(0), shapes, _SPARSE, steps))
 
 
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
@@ -230,7 +219,7 @@ def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield from _in_keras(make, proof, steps)
         return
     _check_dtype(proof)
-    problem = _problem_of(proof)
+    problem = _problem_of(proof.start.variables, proof.gradients)
     with side_by_side.scope(in_session=True) as initialize:
         step = v1.train.get_or_create_global_step()
         arguments = dict(steps[0])
@@ -270,7 +259,7 @@ def _check_dtype(proof: Proof) -> None:
 
 
 def _in_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    problem = _problem_of(proof)
+    problem = _problem_of(proof.start.variables, proof.gradients)
     with side_by_side.scope() as initialize:
         optimizer = make(**steps[0])
         training = side_by_side.training(optimizer, problem, named=True)
@@ -281,13 +270,14 @@ def _in_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
             yield training.step(gradients)
 
 
-def _problem_of(proof: Proof) -> side_by_side.Problem:
-    gradients = [[each[name] for name in proof.variables] for each in proof.gradients]
-    is_sparse = zip(proof.variables, gradients[0])
-    sparse = tuple(name for name, gradient in is_sparse if isinstance(gradient, Rows))
-    steps = [[x[::-1] if isinstance(x, Rows) else x for x in each] for each in gradients]
-    return side_by_side.Problem(proof.start.variables, sparse, steps)
+def _problem_of(
+    variables: Arrays, gradients: Sequence[Mapping[str, Gradient]]
+) -> side_by_side.Problem:
+    in_order = [[each[name] for name in variables] for each in gradients]
+    sparse = tuple(name for name in variables if isinstance(gradients[0][name], Rows))
+    steps = [[x[::-1] if isinstance(x, Rows) else x for x in each] for each in in_order]
+    return side_by_side.Problem(variables, sparse, steps)
 
 
-# For `legacy_opt.recorded.proofs.targets.find`.
+# For `legacy_opt.proofs.targets.find`.
 KINDS = {"tf": _train, "to_keras": _by_to_keras}

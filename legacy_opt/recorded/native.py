@@ -59,7 +59,7 @@ class NativeOptimizer(NumpyOptimizer):
         threads: Optional[int] = None,
         **hyperparameters: float,
     ) -> None:
-        super().__init__(record, variables, flush_denormals=True, **hyperparameters)
+        super().__init__(record, variables, True, None, **hyperparameters)
         self._threads = threads or os.cpu_count() or 1
         self._kernels = Kernels(record)
         for name, array in self.variables.items():

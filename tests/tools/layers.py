@@ -30,7 +30,7 @@ ALLOWED = {
     "native": ["core", "optimizers", "wrappers", "programs", "versions"],
     # Only `recording` needs TensorFlow.
     "recorded": ["core", "wrappers", "programs", "native"],
-    "proofs": ["recorded"],
+    "proofs": ["core", "programs", "recorded"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],
@@ -54,7 +54,7 @@ ALLOWED = {
     ".in_keras.keras_in_graphs": [*OF_V1, ".messages", *ADAPTED],
     ".in_keras.bridge": ["legacy_opt", "versions", "core", *ADAPTED, *BRIDGES],
     ".in_keras.session_comparison": [
-        *OF_V1,
+        *[*OF_V1, "recorded", "proofs"],
         ".arrays",
         ".in_keras.side_by_side",
         *ADAPTED,

@@ -1,1 +1,1 @@
-"""Proofs that an implementation computes the same as a rule; see `legacy_opt.proofs`."""
+"""What a rule makes of inputs, with error bars, and the judge; see `legacy_opt.proofs`."""

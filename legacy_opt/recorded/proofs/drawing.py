@@ -8,14 +8,14 @@ it; hyperparameters are short binary numbers, exact in each dtype; and the learn
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.power import power as measured_power
-from legacy_opt.recorded.proofs.proof import Proof, ProofError
+from legacy_opt.recorded.proofs.proof import Arrays, Gradient, Proof, ProofError
 from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
@@ -88,30 +88,10 @@ def draw(
     if _RATE in values and _RATE not in record.fixed:
         for each in schedule[steps // 2 + 1 :]:
             each[_RATE] /= 2
-    weights = {
-        name: (random.standard_normal(shape) * (random.random_sample(shape) < 0.5)).astype(
-            "float32"
-        )
-        for name, shape in shapes.items()
-    }
-    sizes = {
-        name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
-    }
     # Of several variables, only the last one gets extreme gradients.
-    finite = list(shapes)[:-1]
-
-    def gradient(name: str) -> Any:
-        ids: Any = ...
-        if rows:
-            ids = random.randint(0, len(weights[name]) // 2, size=12)
-            ids[[3, 7]] = ids[0]
-        values = _drawn(random, sizes[name][ids])
-        if extreme and name not in finite:
-            places = np.arange(weights[name].size).reshape(weights[name].shape)[ids] % 7 == 3
-            values[places] = random.choice(_EXTREME, int(places.sum()))
-        return Rows(ids, values) if rows else values
-
-    gradients = [{name: gradient(name) for name in shapes} for _ in range(steps)]
+    weights, gradients = inputs(
+        random, shapes, [*shapes] if rows else [], steps, [*shapes][-1:] if extreme else []
+    )
     start = state_of(NumpyOptimizer(record, weights, **values))._replace(global_step=global_step)
     made = {"by": "draw", "seed": seed}
     proof = Proof(start, schedule, gradients, {}, made=made)
@@ -132,9 +112,46 @@ def _with_power(proof: Proof, seed: int, rows: bool) -> Proof:
     return proof._replace(made={**proof.made, "power": found})
 
 
-def _drawn(random: np.random.RandomState, sizes: np.ndarray) -> np.ndarray:
-    is_there = random.random_sample(sizes.shape) > 0.05
-    return (sizes * random.standard_normal(sizes.shape) * is_there).astype("float32")
+def inputs(
+    random: np.random.RandomState,
+    shapes: Mapping[str, Tuple[int, ...]],
+    sparse: Collection[str],
+    steps: int,
+    extreme: Collection[str] = (),
+) -> Tuple[Arrays, List[Dict[str, Gradient]]]:
+    """Draws variables, and the gradients of each step.
+
+    Args:
+      random: the random numbers.
+      shapes: a dict from names of variables to shapes.
+      sparse: the names of variables with sparse gradients.
+      steps: the number of steps.
+      extreme: the names of variables of which some gradients are zero, infinite, NaN or denormal.
+    """
+    weights = {
+        name: (random.standard_normal(shape) * (random.random_sample(shape) < 0.5)).astype(
+            "float32"
+        )
+        for name, shape in shapes.items()
+    }
+    sizes = {
+        name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
+    }
+
+    def gradient(name: str) -> Gradient:
+        ids: Any = ...
+        if name in sparse:
+            ids = random.randint(0, len(weights[name]) // 2, size=12)
+            ids[[3, 7]] = ids[0]
+        its_sizes = sizes[name][ids]
+        is_there = random.random_sample(its_sizes.shape) > 0.05
+        values = (its_sizes * random.standard_normal(its_sizes.shape) * is_there).astype("float32")
+        if name in extreme:
+            places = np.arange(weights[name].size).reshape(weights[name].shape)[ids] % 7 == 3
+            values[places] = random.choice(_EXTREME, int(places.sum()))
+        return Rows(ids, values) if name in sparse else values
+
+    return weights, [{name: gradient(name) for name in shapes} for _ in range(steps)]
 
 
 def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:

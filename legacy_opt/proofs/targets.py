@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 import numpy as np
 
+from legacy_opt.proofs.arguments import Arguments, arguments_of, changes
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import Rows
-from legacy_opt.recorded.proofs.arguments import Arguments, arguments_of, changes
 from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast, dense
 from legacy_opt.recorded.proofs.reference import run
 
@@ -68,7 +68,7 @@ def find(
         raise ProofError(f"{text!r} has no arguments to map: it gets all hyperparameters")
     if kind == OWN and library in _OWN and not (level and library in ("numpy", "native")):
         train = functools.partial(_OWN[library], level)
-        return Target(text, train, lambda proof: Arguments([*proof.hyperparameters], []))
+        return Target(text, train, _everything)
     module, _, path = name.partition(":")
     if kind not in kinds or not (module and path):
         raise ProofError(
@@ -79,7 +79,7 @@ def find(
 
     def arguments(proof: Proof) -> Arguments:
         if kind == "numpy":
-            return Arguments([*proof.hyperparameters], [])
+            return _everything(proof)
         first = [None] if kind == "torch" else []  # the parameters
         found = arguments_of(functools.partial(function, *first), proof, mapping or {})
         is_sparse = any(isinstance(x, Rows) for each in proof.gradients for x in each.values())
@@ -88,6 +88,10 @@ def find(
         return found
 
     return Target(text, functools.partial(kinds[kind], function), arguments)
+
+
+def _everything(proof: Proof) -> Arguments:
+    return Arguments([dict(each) for each in proof.hyperparameters], [])
 
 
 def _loaded(text: str, module: str, path: str) -> Any:
@@ -124,7 +128,7 @@ def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield cast(variables, proof.record.dtype)
 
 
-def _native(record: Any, variables: Arrays, library: Any, **values: float) -> NativeOptimizer:
+def _native(record: Any, variables: Arrays, library: Any, **values: Any) -> NativeOptimizer:
     del library  # kernels flush denormals
     return NativeOptimizer(record, variables, **values)
 

@@ -6,9 +6,9 @@ import sys
 from typing import Dict, Mapping, NamedTuple, Tuple
 
 from legacy_opt.programs.operations import INTEGERS
+from legacy_opt.proofs.targets import Target
 from legacy_opt.recorded.proofs.judging import EQUAL, Verdict, judge
 from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast
-from legacy_opt.recorded.proofs.targets import Target
 from legacy_opt.recorded.records import RecordError
 
 _PACKAGES = ["legacy_opt", "numpy", "torch", "jax", "optax", "keras", "tf_keras", "tensorflow"]

@@ -3,10 +3,11 @@
 A proof is one file: inputs of a training, and what the rule makes of them, with error bars. It is
 drawn (`draw`), written (`write`) and read (`read`). `replay` trains an implementation (`find`) with
 the same inputs, and `judge` says whether it ends in the same variables. Needs NumPy alone, and the
-library of the implementation. `legacy-opt docs prove` has
-examples.
+library of the implementation. `legacy-opt docs prove` has examples.
 """
 
+from legacy_opt.proofs.replaying import Report, replay
+from legacy_opt.proofs.targets import Target, find
 from legacy_opt.recorded.proofs.drawing import draw
 from legacy_opt.recorded.proofs.files import read, write
 from legacy_opt.recorded.proofs.judging import (
@@ -19,8 +20,6 @@ from legacy_opt.recorded.proofs.judging import (
     judge,
 )
 from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
-from legacy_opt.recorded.proofs.replaying import Report, replay
-from legacy_opt.recorded.proofs.targets import Target, find
 
 __all__ = [
     "BOUND",
