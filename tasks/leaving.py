@@ -30,9 +30,12 @@ def leave(session):
     leave_to_jax(session, home)
 
 
+_PAGES = "leave_tensorflow", "recorded_rules", "prove"
+
+
 def pages_of_leave(home):
     """Returns the arguments of tests/docs/page_runs.py: pages with programs of PyTorch, JAX."""
-    return "--folder", str(home / "pages"), "docs/leave_tensorflow.md", "docs/recorded_rules.md"
+    return "--folder", str(home / "pages"), *(f"docs/{name}.md" for name in _PAGES)
 
 
 def leave_to_torch(session, home):

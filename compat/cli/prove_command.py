@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
-from typing import Any, Dict, Iterator, Mapping, TextIO
+from typing import Any, Dict, Mapping, TextIO
 
 from .. import plain_text, special_files
 from . import terminal
@@ -68,31 +68,35 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
         raise ValueError("--steps must be at least 1, and --seed in [0, 2**32).")
     record = recorded.load(arguments.rule)
     values: Dict[str, Any] = dict(map(terminal.named_number, arguments.set))
-    proof = proofs.draw(record, arguments.seed, arguments.steps, arguments.rows, None, **values)
+    seed, steps, rows = arguments.seed, arguments.steps, arguments.rows
+    proof = proofs.draw(record, seed, steps, rows, power=True, **values)
     proofs.write(arguments.out, proof)
     shapes = {name: list(array.shape) for name, array in proof.start.variables.items()}
     first, last = proof.hyperparameters[0], proof.hyperparameters[-1]
     facts = {"path": arguments.out, "optimizer": record.optimizer, "variables": shapes}
     facts.update(first_step=first, last_step=last, made=proof.made)
-    steps = plain_text.counted(arguments.steps, "step")
     lines = [
-        f"{arguments.out}: {record.optimizer}, {steps}, seed {arguments.seed}",
-        f"{'sparse' if arguments.rows else 'dense'} gradients: {_listed(shapes)}",
+        f"{arguments.out}: {record.optimizer}, {plain_text.counted(steps, 'step')}, seed {seed}",
+        f"{'sparse' if rows else 'dense'} gradients: {_listed(shapes)}",
         f"first step: {_listed(first)}",
         *([] if first == last else [f"last step: {_listed(last)}"]),
     ]
-    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, *_power(proof)))
+    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, _power(proof)))
 
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _power(proof: Any) -> Iterator[str]:
-    """Yields lines: which other formulas a proof can tell from the rule."""
-    power = proof.made.get("power", "not measured: another formula may be EQUAL, too")
-    for name, value in power.items() if isinstance(power, dict) else [("all", power)]:
-        yield f"power, {name}: {value}"
+def _power(proof: Any) -> str:
+    """Returns a line: how many small changes of the rule a proof notices."""
+    power = {kind: tuple(counts) for kind, counts in proof.made.get("power", {}).items()}
+    if "all" not in power:
+        return "power: not measured, so another formula may be EQUAL, too"
+    total = "{} of {}".format(*power.pop("all"))
+    missed = [f"{kind} ({one} of {of})" for kind, (one, of) in power.items() if one < of]
+    but = f"; not all of {', '.join(missed)}" if missed else ""
+    return f"power: it notices {total} changes of the rule{but}"
 
 
 def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
@@ -115,5 +119,6 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     facts.update(notes=notes, versions=versions, made=proof.made)
     line = f"{arguments.target}, {proof.record.optimizer}: {verdict}"
     code = terminal.MANUAL_WORK if verdict.name == proofs.DIFFERS else terminal.SUCCESS
-    lines = line, *notes, *_power(proof), f"versions: {_listed(versions)}"
+    power = [] if verdict.name == proofs.DIFFERS else [_power(proof)]
+    lines = line, *notes, *power, f"versions: {_listed(versions)}"
     return terminal.Outcome(code, facts, lines)

@@ -30,7 +30,7 @@ def test_draw(screen, drawn, tmp_path):
     assert proof.record.optimizer == "MomentumOptimizer" and len(proof.gradients) == 10
     _, output, _ = screen.run(*DRAW, "AdamOptimizer", "--out", tmp_path / "x", "--steps", 3)
     assert "x: AdamOptimizer, 3 steps, seed 0\ndense gradients: w=[12, 8], b=[8]\n" in output
-    assert "power, all: not measured" in output
+    assert "power: it notices 2" in output and " changes of the rule" in output
 
 
 def test_verdicts_and_exit_codes(screen, drawn):

@@ -165,6 +165,8 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
         _check(type(steps) is int and 1 <= steps <= _MOST_STEPS, "steps")
         _check(type(head["flushes_denormals"]) is bool, "flushes_denormals")
         _check(type(head["made"]) is dict, "made")
+        for numbers in head["made"].get("power", {}).values():
+            _check([type(each) for each in numbers] == [int, int], "power")
         for places in [head["ends"], *head["gradients"].values()]:
             inside = all(type(each) is int and 1 <= each <= steps for each in places)
             _check(inside and places == sorted(set(places)), "numbers of steps")
