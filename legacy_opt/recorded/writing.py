@@ -14,7 +14,7 @@ from legacy_opt.programs.operations import FLOATS
 from legacy_opt.programs.program import FADE, Function, Node, Program
 from legacy_opt.recorded.records import FORMAT, VERSION, Group, Number, Record, Scalar
 
-PathLike = Union[str, "os.PathLike[str]"]
+PathLike = Union[str, os.PathLike]
 
 
 def dumps(record: Record) -> str:

@@ -9,7 +9,7 @@ API appears in a diff of docs/public_api.txt.
 import inspect
 
 import legacy_opt
-from legacy_opt import compat, native, recorded, rule_writing
+from legacy_opt import compat, native, proofs, recorded, rule_writing
 from legacy_opt.compat import contrib
 from legacy_opt.compat.contrib import rnn_linear
 from legacy_opt.compat.in_keras.plain_keras.measurement import Measurement
@@ -46,6 +46,7 @@ MODULES = (
     contrib.seq2seq,
     contrib.training,
     recorded,
+    proofs,
     formulas,
     numpy_target,
     native_target,
