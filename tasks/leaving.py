@@ -35,7 +35,7 @@ _PAGES = "leave_tensorflow", "recorded_rules", "prove"
 
 def pages_of_leave(home):
     """Returns the arguments of tests/docs/page_runs.py: pages with programs of PyTorch, JAX."""
-    return "--folder", str(home / "pages"), *(f"docs/{name}.md" for name in _PAGES)
+    return ("--folder", str(home / "pages"), *(f"docs/{name}.md" for name in _PAGES))
 
 
 def leave_to_torch(session, home):

@@ -101,6 +101,7 @@ def _power(proof: Any) -> str:
 
 def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     from legacy_opt import proofs
+    from legacy_opt.recorded.proofs.reference import with_ends
 
     kinds = None
     if arguments.target.partition(":")[0] in ("tf", "to_keras"):
@@ -111,6 +112,7 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
             raise ValueError(f"--map takes ARGUMENT=SOURCE, got {text!r}.")
     mapping = dict(text.split("=", 1) for text in arguments.map)
     proof = proofs.read(arguments.file)
+    proof = with_ends(proof, proof.ends)  # those of a file from others may be wrong
     verdict, notes, versions = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
     facts = {"target": arguments.target, "rule": proof.record.optimizer, "verdict": verdict.name}
     if verdict.name != proofs.EQUAL:

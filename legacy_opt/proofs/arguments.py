@@ -54,6 +54,8 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
     for name in missing:
         if defaults[name] is inspect.Parameter.empty:
             raise ProofError(f"the argument {name!r} has no value: pass --map {name}=…")
+    if not sources and proof.record.hyperparameters:
+        raise ProofError("no argument gets a hyperparameter: pass --map ARGUMENT=SOURCE")
     used = {name for source in sources.values() for name in source.split(",")}
     notes = {
         "arguments": [f"{name}={source}" for name, source in sources.items()],

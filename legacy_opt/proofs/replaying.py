@@ -31,7 +31,8 @@ class Report(NamedTuple):
 def replay(proof: Proof, target: Target) -> Report:
     """Judges whether a target computes the same as the rule of a proof.
 
-    If not all bits are the same, the target trains again in float64, if it can.
+    If not all bits are the same, the target trains again in float64, if it can. Modes of the
+    library are set meanwhile, so replays must not run in several threads.
 
     Raises:
       ProofError: the target cannot be judged: it raises an error, or is random.
@@ -72,6 +73,8 @@ def _trained(proof: Proof, target: Target, dtype: str) -> Dict[int, Arrays]:
         )
         training = enumerate(target.train(inputs, target.arguments(inputs).steps), start=1)
         return {step: arrays for step, arrays in training if step in proof.ends}
-    except (Exception, SystemExit) as error:  # a user's class may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's class may raise anything
         text = f"{error}" if isinstance(error, RecordError) else f"{type(error).__name__}: {error}"
-        raise ProofError(f"cannot be judged: {' '.join(text.split())}") from error
+        raise ProofError(f"cannot be judged: {' '.join(text.split())[:500]}") from error

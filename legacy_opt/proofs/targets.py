@@ -117,7 +117,16 @@ def _denormals(proof: Proof) -> Any:
     import torch
 
     flush = proof.flushes_denormals and proof.record.dtype == "float32"
-    return _set(torch.set_flush_denormal, flush, not (torch.tensor(1e-40) * 1).item())
+    denormal = torch.tensor(1e-40, dtype=torch.float32)
+    return _set(torch.set_flush_denormal, flush, not (denormal * 1).item())
+
+
+def _set_to_zero(gradients: Mapping[str, Any]) -> None:
+    """Sets gradients to zero after a step, as `zero_grad` may do: a class copies what it keeps."""
+    for each in gradients.values():
+        array = each.values if isinstance(each, Rows) else each
+        if array is not None:
+            array[...] = 0
 
 
 def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
@@ -125,6 +134,7 @@ def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     step = function(variables, dict(steps[0]))
     for gradients, values in zip(proof.gradients, steps):
         step(gradients, dict(values))
+        _set_to_zero(gradients)
         yield cast(variables, proof.record.dtype)
 
 
@@ -169,6 +179,7 @@ def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
             for name, parameter in params.items():
                 parameter.grad = gradient(gradients.get(name), parameter)
             optimizer.step()
+            _set_to_zero(gradients)
             yield {name: np.array(each.detach().numpy()) for name, each in params.items()}
 
 
@@ -181,7 +192,7 @@ def _x64(needed: bool) -> Any:
 
 def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     with _x64(proof.record.dtype == "float64"):
-        yield from _jax(lambda values: function(**values), dense, proof, steps)
+        yield from _jax(lambda values: function(**values), dense, proof, steps, dict)
 
 
 def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
@@ -192,24 +203,23 @@ def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> 
     with _x64(True):
         optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
         rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
-        yield from _jax(lambda values: optimizer, rows, proof, steps)
+        # JAX sorts the names of other dicts; clipping adds in the order of names.
+        yield from _jax(lambda values: optimizer, rows, proof, steps, collections.OrderedDict)
 
 
-def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+def _jax(
+    make: Any, gradient: Any, proof: Proof, steps: Steps, tree: Callable[..., Dict[str, Any]]
+) -> Iterator[Arrays]:
     import jax.numpy as jnp
 
-    from legacy_opt.recorded.jax import State
-
     start, state = proof.start.variables, None
-    # JAX sorts the names of other dicts; clipping adds in the order of names.
-    params = collections.OrderedDict((name, jnp.array(x)) for name, x in start.items())
+    params = tree((name, jnp.array(x)) for name, x in start.items())
     for gradients, values in zip(proof.gradients, steps):
         optimizer = make(values)  # anew in each step, for values that change
         state = optimizer.init(params) if state is None else state
-        if isinstance(state, State):
-            state = state._replace(hyperparams=dict(values))
-        grads = [(name, gradient(gradients.get(name), x)) for name, x in start.items()]
-        grads = collections.OrderedDict(grads)
+        if hasattr(state, "hyperparams"):  # ours, and of `optax.inject_hyperparams`
+            state = state._replace(hyperparams={**state.hyperparams, **values})
+        grads = tree((name, gradient(gradients.get(name), x)) for name, x in start.items())
         if hasattr(optimizer, "step"):
             params, state = optimizer.step(params, state, grads)
         else:

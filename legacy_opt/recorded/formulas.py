@@ -97,12 +97,15 @@ class Names:
     """Symbolic values by name, as attributes or items: `hyper.beta` or `hyper["beta"]`."""
 
     def __init__(self, what: str, graph: Graph, inputs: Mapping[str, Input]) -> None:
-        self._what, self.graph, self._inputs = what, graph, inputs
+        vars(self).update(_what=what, graph=graph, _inputs=inputs)
 
     def __getitem__(self, name: str) -> Value:
         if name not in self._inputs:
             raise RecordError(f"there is no {self._what} {name!r}, but {sorted(self._inputs)}")
         return self.graph.input(self._inputs[name])
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise RecordError(f"a rule returns the new {name!r}, and cannot set it")
 
     def __getattr__(self, name: str) -> Value:
         if name.startswith("__"):  # a special method, for which Python asks
@@ -225,7 +228,7 @@ def rule(
         for each, x in slots.items()
     }
     variables = {each: Scalar(dtype, start(x)) for each, x in shared.items()}
-    parts = name or function.__name__, dtype, "int64", scalars, variables
+    parts = name or getattr(function, "__name__", "rule"), dtype, "int64", scalars, variables
     functions = [function, sparse or function, before, after]
     found = _written(functions, layouts, [*scalars, *variables], dtype, by_rows)
     record = Record(*parts, *found, initial=initial)

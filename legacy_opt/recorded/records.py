@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
-
-import numpy as np
 
 from legacy_opt.core.count_layout import CountLayout
 
@@ -195,21 +192,19 @@ class Record(NamedTuple):
         """Returns the rule for variables of another dtype, "float32" or "float64".
 
         Values of the record's dtype get the new dtype; values of other dtypes, such as steps, keep
-        theirs. Constants that were rounded to float32, such as 0.1 and e, become exact.
+        theirs.
         """
-        if dtype == self.dtype:
-            return self
 
         def changed(part: Any) -> Any:
             if isinstance(part, (Node, Slot, Scalar)) and part.dtype == self.dtype:
-                return type(part)(*(_in_dtype(x, dtype) for x in part))._replace(dtype=dtype)
+                return part._replace(dtype=dtype)
             if isinstance(part, (Function, Program)):
                 return part._replace(nodes=tuple(map(changed, part.nodes)))
             if isinstance(part, Group):
                 return part._make(map(changed, part))
-            return (
-                {name: changed(each) for name, each in part.items()} if type(part) is dict else part
-            )
+            if isinstance(part, dict):
+                return {name: changed(each) for name, each in part.items()}
+            return part
 
         groups = tuple(map(changed, self.groups))
         return self._make(map(changed, self))._replace(dtype=dtype, groups=groups)
@@ -219,20 +214,6 @@ class Record(NamedTuple):
         hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}
         rule = self.with_starts({name: None for name, _, _ in self.starts})
         return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
-
-
-def _in_dtype(value: Any, dtype: str) -> Any:
-    """Returns a number of float32 rounded, or in float64 as it was before rounding.
-
-    This is a number of few digits, or e, if one of them rounds to the value.
-    """
-    if type(value) is not float:
-        return value
-    with np.errstate(over="ignore"):
-        if dtype == "float32":
-            return float(np.float32(value))
-        known = float(f"{value:.4g}"), math.e
-        return next((each for each in known if float(np.float32(each)) == value), value)
 
 
 def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:

@@ -281,3 +281,12 @@ def test_constants_have_the_dtype_of_the_variables():
             each.detail for each in record.groups[0].dense.nodes if each.operation == "Const"
         ]
         assert details == [number]
+
+
+def test_slots_cannot_be_set():
+    def momentum(grad, value, slots, hyper):
+        slots.mean = slots.mean + grad
+        return value - slots.mean, {}
+
+    with pytest.raises(RecordError, match="returns the new 'mean', and cannot set it"):
+        recorded.rule(momentum, {"mean": 0.0}, {})

@@ -21,13 +21,14 @@ from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
 
 STEPS = 10
-_RATE = "learning_rate"
+_RATES = ("learning_rate", "lr", "rate")  # usual names; the rate changes
+_OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1, and hide their use
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
 _SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
 _EXTREME = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44], "float32")
 # Values that show what a hyperparameter does. Others are rounded to short binary numbers.
 _VALUES = {
-    _RATE: 2.0**-6,
+    **dict.fromkeys(_RATES, 2.0**-6),
     "momentum": 0.875,
     "epsilon": 2.0**-10,
     "epsilon1": 2.0**-20,
@@ -84,10 +85,13 @@ def draw(
     random = np.random.RandomState(seed)
     shapes = _shapes(record, rows)
     values = given_hyperparameters(record, {**_values(record), **hyperparameters})
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ProofError(f"{name} must be a finite number, got {value}")
     schedule: List[Dict[str, float]] = [dict(values) for _ in range(steps)]
-    if _RATE in values and _RATE not in record.fixed:
+    for name in set(_RATES).intersection(values).difference(record.fixed):
         for each in schedule[steps // 2 + 1 :]:
-            each[_RATE] /= 2
+            each[name] /= 2
     # Of several variables, only the last one gets extreme gradients.
     weights, gradients = inputs(
         random, shapes, [*shapes] if rows else [], steps, [*shapes][-1:] if extreme else []
@@ -178,19 +182,18 @@ def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
 def _values(record: Record) -> Dict[str, float]:
     """Returns values of hyperparameters."""
     found = {}
-    for name, scalar in record.hyperparameters.items():
-        if name in record.fixed or not scalar.dtype.startswith("float"):
-            continue
-        value = _VALUES.get(name)
-        if value is None and scalar.value:
-            value = _short(scalar.value)
-        if value is not None and (scalar.value or name not in record.nonzero):
-            found[name] = value
+    for name, (dtype, recorded) in record.hyperparameters.items():
+        if name not in record.fixed and dtype.startswith("float"):
+            value = _VALUES.get(name, recorded if recorded is None else _short(recorded))
+            if value is not None:
+                found[name] = value
     return found
 
 
 def _short(value: float) -> float:
-    """Returns a near number with few binary digits."""
+    """Returns a near number with few binary digits, which is not 0 or 1."""
+    if value in (0, 1):
+        return _OF_ONE if value else _OF_ZERO
     if not math.isfinite(value) or value * 8 == int(value * 8):
         return value
     if 0.5 < value < 1:

@@ -92,8 +92,10 @@ def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
             for name in proof.hyperparameters[0]
         },
     }
-    text = json.dumps(head, sort_keys=True)
-    yield _HEAD, np.frombuffer(text.encode("utf-8"), np.uint8)
+    text = json.dumps(head, sort_keys=True).encode("utf-8")
+    if len(text) > _MOST_BYTES:
+        raise ProofError(f"{len(proof.gradients)} steps are too many for a file")
+    yield _HEAD, np.frombuffer(text, np.uint8)
     for name, array in state_files.arrays_of(proof.start):
         yield _START + name, array
     for name in names:
@@ -142,6 +144,10 @@ def _proof_from(arrays: Arrays) -> Proof:
         ends[step] = End(**parts)
     if arrays:
         raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
+    if set(head["hyperparameters"]) != set(state.record.hyperparameters):
+        raise ProofError("the hyperparameters are not those of the rule")
+    if any(not np.all(bars > 0) for end in ends.values() for bars in end.bars.values()):
+        raise ProofError("error bars must be positive")
     numbers = [
         {name: texts[i] for name, texts in head["hyperparameters"].items()} for i in range(steps)
     ]
@@ -156,7 +162,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     if len(content) > _MOST_BYTES:
         raise ProofError(f"the JSON text has more than {_MOST_BYTES} bytes")
     try:
-        head = json.loads(content.decode("utf-8"))
+        head = json.loads(content.decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
         if head["format"] != FORMAT:
             raise ProofError(f"not a proof: the format is not {FORMAT!r}")
         if head["version"] != VERSION:
@@ -172,7 +178,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
             _check(inside and places == sorted(set(places)), "numbers of steps")
         numbers = head["hyperparameters"]
         for name, texts in numbers.items():
-            _check(len(texts) == steps, f"hyperparameters: {name!r}")
+            _check(type(texts) is list and len(texts) == steps, "hyperparameters")
             numbers[name] = [float.fromhex(each) for each in texts]
     except RecordError:
         raise

@@ -17,7 +17,7 @@ from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, cas
 from legacy_opt.recorded.records import Record
 
 _SAMPLES = 12
-UNIT, WIDE_UNIT = 2.0**-24, 2.0**-53  # the largest relative errors of float32 and float64
+UNIT = 2.0**-24  # the largest relative error of float32
 _SMALLEST = float(np.finfo(np.float32).tiny)
 
 

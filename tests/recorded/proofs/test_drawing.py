@@ -107,3 +107,20 @@ def test_gradients_of_zeros_notice_little():
 def test_edits_that_change_nothing_do_not_count():
     found = power([proofs.draw(AMSGRAD)])
     assert found["maximum"] == (1, 1)  # of m; the largest values of v and top are top
+
+
+def test_hyperparameters_that_hide_their_use_get_other_values():
+    def decayed(grad, value, slots, hyper):
+        mean = hyper.momentum * slots.mean + (1 - hyper.dampening) * grad * hyper.scale
+        return value - hyper.lr * (mean + hyper.decay * value), {"mean": mean}
+
+    values = {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "scale": 1.0, "decay": 0.0}
+    schedule = proofs.draw(recorded.rule(decayed, {"mean": 0.0}, values)).hyperparameters
+    assert not {0.0, 1.0}.intersection(schedule[0].values())
+    assert schedule[9]["lr"] == schedule[0]["lr"] / 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_with_which_nothing_can_be_told_are_refused(value):
+    with pytest.raises(proofs.ProofError, match="beta1 must be a finite number"):
+        proofs.draw(ADAM, beta1=value)
