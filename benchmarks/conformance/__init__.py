@@ -1,0 +1,1 @@
+"""Compares the optimizers of other libraries with recorded rules: `make conformance`."""
