@@ -14,7 +14,7 @@ TESTED := $(or $(LANE),$(shell $(NEWEST_FIRST)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave docs docs-open docs-test \
+.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave conformance docs docs-open docs-test \
 	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
@@ -87,6 +87,9 @@ rules: $(TOOLS) ## record the rules of the catalogue into legacy_opt/recorded/ru
 
 leave: $(TOOLS) ## test recorded rules in NumPy, PyTorch, JAX and Keras, without TensorFlow
 	$(NOX) leave report -- $(ARGS)
+
+conformance: $(TOOLS) ## replay the optimizers of other libraries; write docs/conformance.md (ARGS="jax timm": some)
+	$(NOX) conformance -- $(ARGS)
 
 native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
 	$(NOX) native_differences

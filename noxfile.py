@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from tasks import (  # noqa: F401 - these modules define the sessions
+    conformance,
     documentation,
     environments,
     leaving,

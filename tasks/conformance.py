@@ -34,11 +34,11 @@ def conformance(session):
             session.error(f"There is no environment {name}, but {', '.join(PLACES)}")
         replay(session, name, home)
     python = jax_environment(session)
-    session.run(python, "-m", "benchmarks.conformance.page", str(home), env=path(), external=True)
+    session.run(python, "-m", "benchmarks.conformance.page", env=path(), external=True)
 
 
 def replay(session, name, home):
-    """Runs the optimizers of an environment, and writes its JSON file into `home`."""
+    """Runs the optimizers of an environment, and writes its file in docs/data/conformance."""
     place = PLACES[name]
     made = home / name  # an environment, or a folder with packages
     shutil.rmtree(str(made), ignore_errors=True)
@@ -48,7 +48,7 @@ def replay(session, name, home):
             install(session, python, "--target", str(made), *words)
     env = {**QUIET_TENSORFLOW, **path(str(made))}
     env["KERAS_BACKEND"] = {"torch": "torch", "jax": "jax"}.get(place.base, "tensorflow")
-    words = ["-m", "benchmarks.conformance.run", name, str(home / f"{name}.json")]
+    words = ["-m", "benchmarks.conformance.run", name, f"docs/data/conformance/{name}.json"]
     session.run(python, *words, env=env, external=True)
     shutil.rmtree(str(made), ignore_errors=True)
 

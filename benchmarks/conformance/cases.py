@@ -29,7 +29,7 @@ class Case(NamedTuple):
       library: whose it is; see places.py.
       name: the class or function.
       mapping: other sources of arguments, as after `--map`.
-      note: a sentence if it has none of the rules.
+      note: a sentence, for the case that it has none of the rules.
     """
 
     library: str
@@ -39,6 +39,8 @@ class Case(NamedTuple):
 
 
 class Family(NamedTuple):
+    """Rules, by their columns in the table, and optimizers."""
+
     rules: Dict[str, Rule]
     cases: Tuple[Case, ...]
 
@@ -53,8 +55,8 @@ def cases(library: str, *rows: str) -> List[Case]:
     return found
 
 
-# Keras 3 takes means and maxima of float64 in float32, so a training in float64 is no judge.
-IN_FLOAT32 = {("keras", "Adafactor")}
+# They compute parts in float32 also if variables are float64, so float64 is no second opinion.
+IN_FLOAT32 = {("keras", "Adafactor"), ("torch-optimizer", "RAdam")}
 CLIP = "clip_threshold=clipping_threshold"
 PLAIN = {"total_steps": 0.0, "weight_decay": 0.0}  # without warmup and decay
 FAMILIES = {
@@ -113,29 +115,30 @@ FAMILIES = {
             *cases("torch-optimizer", "SGDW"),
             *cases("pytorch-optimizer", "SGDW"),
             *cases("timm", "sgdw:SGDW"),
-            *cases("addons", "SGDW"),
+            *cases("addons", "SGDW; the decay does not contain the rate, but the velocity does."),
             *cases("ours", "MomentumWOptimizer"),
         ),
     ),
     "Adagrad": Family(
         {
-            "TensorFlow 1": Rule("AdagradOptimizer", "sums start at 0.1, and there is no epsilon."),
-            "epsilon inside": Rule(
-                "Adagrad, epsilon inside", "sums start at 0.1; the root is of the sum + epsilon."
-            ),
+            "TensorFlow 1": Rule("Adagrad, no epsilon", "the root of the sum has no epsilon."),
+            "epsilon inside": Rule("Adagrad, epsilon inside", "the root is of the sum + epsilon."),
             "epsilon outside": Rule(
-                "Adagrad, epsilon outside", "sums start at 0.1; epsilon is added to their root."
+                "Adagrad, epsilon outside", "epsilon is added to the root of the sum."
             ),
-            "from 0": Rule(
+            "from 0, by default": Rule(
                 "Adagrad, from 0",
-                "sums start at 0; epsilon is added to their root (TorchEasyRec #669).",
+                "the same, and sums start at 0 if no start is given; elsewhere they start at 0.1 "
+                "(TorchEasyRec #669).",
             ),
         },
         (
             *cases("v1", "AdagradOptimizer"),
-            *cases("torch", "Adagrad", "Adagrad initial_accumulator_value=0.1"),
+            *cases("torch", "Adagrad", "Adagrad eps=0.0"),
             *cases("optax", "adagrad", "adagrad eps=0.0"),
-            *cases("keras", "Adagrad", "Adagrad epsilon=0.0"),
+            *cases(
+                "keras", "Adagrad", "Adagrad epsilon=0.0; an epsilon of 0 means the default, 1e-7."
+            ),
         ),
     ),
     "Adadelta": Family(
@@ -242,7 +245,7 @@ FAMILIES = {
             "tf.contrib": Rule(
                 "AdamWOptimizer",
                 "the variable decays by decay x variable, before the update: the rate does not "
-                "change it. Algorithm 2 of Loshchilov and Hutter (2019) has a schedule instead.",
+                "change it. Algorithm 2 of Loshchilov and Hutter (2019) multiplies it by a schedule.",
             ),
         },
         (
@@ -277,22 +280,21 @@ FAMILIES = {
                 "epsilon is added to the second moment in each step, and to its root. Zhuang et "
                 "al. 2020, Algorithm 2.",
             ),
-            "rectified": Rule("AdaBeliefOptimizer", "the same, with RAdam's factor.", PLAIN),
         },
         (
-            *cases("ours", "AdaBeliefOptimizer rectify=False", "AdaBeliefOptimizer"),
-            *cases("addons", "AdaBelief rectify=False", "AdaBelief"),
+            *cases("ours", "AdaBeliefOptimizer rectify=False"),
+            *cases("addons", "AdaBelief rectify=False"),
             *cases("optax", "adabelief eps_root=epsilon"),
-            *cases("torch-optimizer", "AdaBelief", "AdaBelief rectify=True"),
-            *cases("timm", "adabelief:AdaBelief rectify=False", "adabelief:AdaBelief"),
-            *cases("pytorch-optimizer", "AdaBelief", "AdaBelief rectify=True"),
+            *cases("torch-optimizer", "AdaBelief"),
+            *cases("timm", "adabelief:AdaBelief rectify=False"),
+            *cases("pytorch-optimizer", "AdaBelief"),
         ),
     ),
     "LAMB": Family(
         {
             "the paper's": Rule(
                 "LAMB",
-                "moments are corrected, and norms are not bounded. You et al. 2020, Algorithm 2.",
+                "moments are corrected. You et al. 2020, Algorithm 2, where phi is the identity.",
             ),
             "decay outside": Rule(
                 "LAMB, decay outside",
@@ -349,7 +351,8 @@ FAMILIES = {
             *cases("torch-optimizer", f"Adafactor eps2=epsilon1,epsilon2 beta1=None {CLIP}"),
             *cases(
                 "keras",
-                f"Adafactor learning_rate=0.01 epsilon_1=epsilon1 epsilon_2=epsilon2 {CLIP}",
+                f"Adafactor learning_rate=0.01 epsilon_1=epsilon1 epsilon_2=epsilon2 {CLIP}; "
+                "Keras' Adafactor does not take the tf.Variable of these replays.",
             ),
         ),
     ),
@@ -378,7 +381,7 @@ FAMILIES = {
         },
         (
             *cases("ours", "RectifiedAdamOptimizer"),
-            *cases("addons", "RectifiedAdam"),
+            *cases("addons", "RectifiedAdam total_steps=0"),
             *cases("torch", "RAdam"),
             *cases("optax", "radam"),
             *cases("torch-optimizer", "RAdam"),
@@ -394,7 +397,9 @@ FAMILIES = {
         (
             *cases("ours", "NadamOptimizer"),
             *cases("torch", "NAdam; the momentum follows Dozat's schedule."),
-            *cases("optax", "nadam; the moment and the gradient are corrected by different powers."),
+            *cases(
+                "optax", "nadam; the moment and the gradient are corrected by different powers."
+            ),
             *cases("keras", "Nadam; the momentum follows Dozat's schedule."),
         ),
     ),

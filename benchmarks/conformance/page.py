@@ -1,13 +1,6 @@
-"""Writes the tables of docs/conformance.md: python -m benchmarks.conformance.page FOLDER
+"""Writes the tables of docs/conformance.md: python -m benchmarks.conformance.page."""
 
-FOLDER has the JSON files of run.py. Environments without a file are left out.
-"""
-
-import collections
-import datetime
 import json
-import sys
-from pathlib import Path
 
 from benchmarks.conformance.cases import FAMILIES
 from benchmarks.conformance.places import PLACES
@@ -15,51 +8,55 @@ from tests.support.pages import table, with_part
 from tests.support.paths import DOCS
 
 PAGE = DOCS / "conformance.md"
+DATA = DOCS / "data" / "conformance"
 
 
 def cell(found):
     """Returns a verdict as text."""
     verdict = found["verdict"]
     if verdict == "DIFFERS":
-        return f"another (step {found['step']}, `{found['variable']}`)"
-    if verdict == "ERROR":
-        return ":".join(found["why"].split(":")[:2])
-    return {"EQUAL": "**same**", "ROUNDING": "**rounding**"}[verdict]
+        return f"step {found['step']}, `{found['variable']}`"
+    return {"EQUAL": "**same**", "ROUNDING": "**rounding**", "ERROR": "cannot be judged"}[verdict]
 
 
 def family(name, results):
     """Returns the part of the page about a family of rules."""
     rules = FAMILIES[name].rules
-    versions = collections.OrderedDict()
+    found = {}  # {an optimizer and its verdicts: {library: its versions}}
     for each in results:
         if each["family"] == name:
-            call = f"`{each['name'].rpartition(':')[2]}`"
-            if each["mapping"]:
-                call = f"{call} with {', '.join(f'`{x}`' for x in each['mapping'].split())}"
             verdicts = tuple(cell(each["verdicts"][column]) for column in rules)
-            key = call, verdicts, each["note"]
-            versions.setdefault(key, []).append(f"{each['label']} {each['version']}")
-    rows = []
-    for (call, verdicts, note), found in versions.items():
-        rows.append([", ".join(dict.fromkeys(found)), call + (f": {note}" if note else ""), *verdicts])
+            versions = found.setdefault((call(each, verdicts), verdicts), {})
+            version = each["version"].partition("+")[0]
+            versions.setdefault(each["label"], {})[version] = None  # an ordered set
+    rows = [
+        [", ".join(f"{label} {' and '.join(x)}" for label, x in versions.items()), text, *verdicts]
+        for (text, verdicts), versions in found.items()
+    ]
     about = "".join(f"* **{column}**: {rule.about}\n" for column, rule in rules.items())
+    rows.sort()
     return f"## {name}\n\n{about}\n{table(['library', 'optimizer', *rules], rows)}"
 
 
-def tables(results):
-    """Returns all parts, and how many verdicts there are."""
-    verdicts = [x["verdict"] for each in results for x in each["verdicts"].values()]
-    counts = ", ".join(f"{verdicts.count(x)} {x}" for x in ("EQUAL", "ROUNDING", "DIFFERS"))
-    text = f"{len(verdicts)} replays on {datetime.date.today()}: {counts}.\n\n"
-    return text + "\n".join(family(name, results) for name in FAMILIES)
+def call(each, verdicts):
+    """Returns how an optimizer was called, with its note if it has none of the rules."""
+    text = f"`{each['name'].rpartition(':')[2]}`"
+    if each["mapping"]:
+        text += f" with {', '.join(f'`{x}`' for x in each['mapping'].split())}"
+    if each["note"] and not {"**same**", "**rounding**"}.intersection(verdicts):
+        text += f": {each['note']}"
+    return text
 
 
-def read(folder):
-    """Returns the results of all environments."""
-    paths = [folder / f"{name}.json" for name in PLACES]
-    return [x for path in paths if path.exists() for x in json.loads(path.read_text("utf-8"))]
+def page(text):
+    """Returns the page's text with new tables, from the files that run.py wrote."""
+    paths = [DATA / f"{name}.json" for name in PLACES]
+    results = [each for path in paths for each in json.loads(path.read_text("utf-8"))]
+    count = sum(len(each["verdicts"]) for each in results)
+    tables = "\n".join(family(name, results) for name in FAMILIES)
+    newest = max(each["date"] for each in results)
+    return with_part(text, "tables", f"From {count} replays, until {newest}.\n\n{tables}")
 
 
 if __name__ == "__main__":
-    text = with_part(PAGE.read_text("utf-8"), "tables", tables(read(Path(sys.argv[1]))))
-    PAGE.write_text(text, encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text("utf-8")), encoding="utf-8")

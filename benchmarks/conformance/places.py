@@ -113,11 +113,7 @@ PLACES = {
     ),
     "addons": Place(
         "2.15",
-        {
-            "Addons": Optimizers(
-                "addons", "tf:tensorflow_addons:optimizers.{}", "tensorflow-addons"
-            )
-        },
+        {"Addons": Optimizers("addons", "tf:tensorflow_addons:optimizers.{}", "tensorflow-addons")},
         lanes.ADDONS,
     ),
 }  # type: Dict[str, Place]

@@ -89,14 +89,24 @@ def sgdw_constant(grad, value, slots, hyper):
 # Adagrad, RMSProp, FTRL
 
 
-@written("Adagrad, epsilon outside", {"sum": 0.1}, {**RATE, "epsilon": 1e-7})
+START = {"initial_accumulator_value": 0.1}
+SUM = {"sum": "initial_accumulator_value"}
+
+
+@written("Adagrad, no epsilon", SUM, {**RATE, **START})
+def adagrad_tensorflow(grad, value, slots, hyper):
+    total = slots.sum + square(grad)
+    return value - hyper.learning_rate * grad / sqrt(total), {"sum": total}
+
+
+@written("Adagrad, epsilon outside", SUM, {**RATE, **START, "epsilon": 1e-10})
 @written("Adagrad, from 0", {"sum": 0.0}, {**RATE, "epsilon": 1e-10})
 def adagrad(grad, value, slots, hyper):
     total = slots.sum + square(grad)
     return value - hyper.learning_rate * grad / (sqrt(total) + hyper.epsilon), {"sum": total}
 
 
-@written("Adagrad, epsilon inside", {"sum": 0.1}, {**RATE, "epsilon": 1e-7})
+@written("Adagrad, epsilon inside", SUM, {**RATE, **START, "epsilon": 1e-7})
 def adagrad_inside(grad, value, slots, hyper):
     total = slots.sum + square(grad)
     return value - hyper.learning_rate * grad / sqrt(total + hyper.epsilon), {"sum": total}

@@ -1,5 +1,9 @@
-"""Replays the cases of an environment: python -m benchmarks.conformance.run PLACE OUT.json"""
+"""Replays the cases of an environment.
 
+python -m benchmarks.conformance.run PLACE OUT.json
+"""
+
+import datetime
 import functools
 import importlib.util
 import json
@@ -86,6 +90,7 @@ def results(place):
                 target = prepared(library, pattern, case.name, case.mapping)
                 if target is not None:
                     facts = {"family": family, "label": label, "version": version(package)}
+                    facts["date"] = f"{datetime.date.today()}"
                     verdicts = {name: replayed(rule, target) for name, rule in rules.items()}
                     print(*facts.values(), target.text, case.mapping, verdicts, flush=True)
                     yield {**facts, **case._asdict(), "verdicts": verdicts}
@@ -95,5 +100,5 @@ if __name__ == "__main__":
     name, out = sys.argv[1:]
     for package in PLACES[name].bare:
         without_init(package)
-    facts = json.dumps([*results(PLACES[name])], indent=1)
-    Path(out).write_text(facts + "\n", encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, results(PLACES[name])))
+    Path(out).write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Counts false alarms: python -m benchmarks.conformance.sound PLACE FOLDER [COUNT]
+"""Counts false alarms.
+
+    python -m benchmarks.conformance.sound PLACE FOLDER [COUNT]
 
 FOLDER has the JSON files of run.py. Optimizers that had a rule there are replayed with proofs of
 other seeds, from 1000 on, and so are legacy-opt's own targets; none may differ.

@@ -26,5 +26,7 @@ def test_a_reported_difference(rule, place, other, target):
 
 
 def test_sound_optimizers_of_optax():
-    assert replayed(proofs.draw(recorded.load("MomentumOptimizer")), "optax:optax:sgd")[0] == "EQUAL"
+    assert (
+        replayed(proofs.draw(recorded.load("MomentumOptimizer")), "optax:optax:sgd")[0] == "EQUAL"
+    )
     assert replayed(proofs.draw(RULES["Adam, Algorithm 1"]), "optax:optax:adam")[0] == "EQUAL"
