@@ -47,12 +47,9 @@ class Family(NamedTuple):
 
 def cases(library: str, *rows: str) -> List[Case]:
     """Returns cases from texts: name, arguments, and after `;` the note."""
-    found = []
-    for row in rows:
-        text, _, note = row.partition(";")
-        name, _, mapping = text.strip().partition(" ")
-        found.append(Case(library, name, mapping, note.strip()))
-    return found
+    parts = [row.partition(";") for row in rows]
+    calls = [(text.partition(" "), note.strip()) for text, _, note in parts]
+    return [Case(library, name, mapping, note) for (name, _, mapping), note in calls]
 
 
 # They compute parts in float32 also if variables are float64, so float64 is no second opinion.
@@ -245,7 +242,7 @@ FAMILIES = {
             "tf.contrib": Rule(
                 "AdamWOptimizer",
                 "the variable decays by decay x variable, before the update: the rate does not "
-                "change it. Algorithm 2 of Loshchilov and Hutter (2019) multiplies it by a schedule.",
+                "change it. A schedule does in Algorithm 2 of Loshchilov and Hutter (2019).",
             ),
         },
         (
