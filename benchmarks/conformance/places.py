@@ -50,14 +50,14 @@ OURS = Optimizers("ours", "tf:legacy_opt:{}", "legacy-opt")
 OLD_TORCH_PYTHON = "3.10"
 OLD_TORCH = ("torch==1.12.1", "typing_extensions", "numpy<2")
 
-PLACES = {
+PLACES: Dict[str, Place] = {
     "torch": Place("torch", {"PyTorch": TORCH, "Keras on PyTorch": KERAS}),
     "old-torch": Place("old-torch", {"PyTorch": TORCH}),
     "jax": Place("jax", {"optax": OPTAX, "Keras on JAX": KERAS}),
     "old-jax": Place(
         "jax",
         {"optax": OPTAX, "Keras on JAX": KERAS},
-        ("optax==0.2.4", "keras==3.8.0", "chex==0.1.90", "toolz==1.0.0"),
+        ("optax==0.2.4", "keras==3.8.0", "chex==0.1.90", "toolz==1.0.0", "etils==1.15.0"),
     ),
     "timm": Place(
         "torch",
@@ -116,4 +116,4 @@ PLACES = {
         {"Addons": Optimizers("addons", "tf:tensorflow_addons:optimizers.{}", "tensorflow-addons")},
         lanes.ADDONS,
     ),
-}  # type: Dict[str, Place]
+}
