@@ -43,9 +43,11 @@ def replay(session, name, home):
     made = home / name  # an environment, or a folder with packages
     shutil.rmtree(str(made), ignore_errors=True)
     python = base_python(session, place.base, made)
-    for words in (["--no-deps", *place.packages], place.needs):
-        if set(words).difference(["--no-deps"]):
-            install(session, python, "--target", str(made), *words)
+    target = "--target", str(made)
+    if place.packages:
+        install(session, python, "--no-deps", *target, *place.packages)
+    if place.needs:
+        install(session, python, *target, *place.needs)
     env = {**QUIET_TENSORFLOW, **path(str(made))}
     env["KERAS_BACKEND"] = {"torch": "torch", "jax": "jax"}.get(place.base, "tensorflow")
     words = ["-m", "benchmarks.conformance.run", name, f"docs/data/conformance/{name}.json"]
