@@ -31,7 +31,7 @@ def sound_pairs(name, folder):
                 rule = FAMILIES[each["family"]].rules[column]
                 target = prepared(each["library"], pattern, each["name"], each["mapping"])
                 pairs.append((rule, target))
-    for target in OWN.get(place.base.replace("old-", ""), ()):
+    for target in OWN.get(place.base, ()):
         target = proofs.find(f"legacy-opt:{target}")
         pairs += [(Rule(rule, ""), target) for rule in recorded.catalogue()]
     return pairs
