@@ -5,7 +5,8 @@
 `my_adam(variables, hyperparameters)` gets a dict of arrays and a dict of numbers, and returns a
 function `step(gradients, hyperparameters)`, which changes the arrays in place. A gradient is an
 array or, for a table of which a batch touches some rows, a pair (ids, rows); ids may be repeated,
-and their rows are added. `hyperparameters` of a step may differ from those of the step before.
+and their rows are added. `hyperparameters` of a step may differ from those of the step before. Of
+a training that begins late, they contain `global_step`, the number of completed steps.
 
 The function may get the variables in float64, too: a second opinion, which tells formulas apart
 that float32 cannot. Pass --float32 if it only takes float32.
@@ -73,19 +74,21 @@ def gradients_of(head, arrays, dtype):
     return steps
 
 
-def hyperparameters_of(head):
+def hyperparameters_of(head, arrays):
     """Returns the hyperparameters: for each step, a dict from names to numbers."""
-    numbers = head["hyperparameters"]
-    return [
-        {name: float.fromhex(texts[i]) for name, texts in numbers.items()}
-        for i in range(head["steps"])
-    ]
+    numbers, completed = head["hyperparameters"], int(arrays["start/global_step"])
+    found = []
+    for i in range(head["steps"]):
+        found.append({name: float.fromhex(texts[i]) for name, texts in numbers.items()})
+        if completed:
+            found[i]["global_step"] = completed + i
+    return found
 
 
 def train(make, head, arrays, dtype):
     """Trains; returns the variables after the steps in `head["ends"]`, dicts by step."""
     variables = {name: each.astype(dtype) for name, each in part(arrays, "start/variable/").items()}
-    hyperparameters = hyperparameters_of(head)
+    hyperparameters = hyperparameters_of(head, arrays)
     step = make(variables, dict(hyperparameters[0]))
     ends = {}
     for number, gradients in enumerate(gradients_of(head, arrays, dtype), start=1):
