@@ -1,0 +1,62 @@
+"""Judges targets by all vectors, the proofs of the package legacy-opt-vectors."""
+
+import functools
+
+import pytest
+
+from legacy_opt import proofs
+from legacy_opt.recorded.proofs.proof import cast
+from tests.tools import vectors
+
+CELLS = [cell for cell in vectors.names() if vectors.path_of(*cell).exists()]
+DENSE = [cell for cell in CELLS if cell[1].startswith("dense")]
+# NumPy warns of sums of rows with inf - inf.
+INVALID = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+
+
+@functools.lru_cache(maxsize=None)
+def vector(name, kind):
+    return proofs.read(vectors.path_of(name, kind))
+
+
+def fails(judged, *expected, cells=CELLS):
+    """Returns the verdicts that are not expected: a dict from names of files.
+
+    Args:
+      judged: a function that gets a proof and returns the name of a verdict.
+      *expected: the names of verdicts.
+      cells: pairs (name of a rule, kind).
+    """
+    found = {}
+    for cell in cells:
+        proof = vector(*cell)
+        start = proof.start
+        # Some libraries train in the memory of the arrays.
+        start = start._replace(variables=cast(start.variables, "float32"))
+        try:
+            verdict = judged(proof._replace(start=start))
+        except (AssertionError, proofs.ProofError) as error:
+            verdict = " ".join(f"{error}".split())
+        if verdict not in expected:
+            found[vectors.path_of(*cell).name] = verdict
+    return found
+
+
+def by(text, goes_on=None):
+    """Returns a function that judges a target of `proofs.find` by a proof.
+
+    Args:
+      text: the target.
+      goes_on: a function that trains from a late state, with the arguments of `Target.train`.
+        Replays only begin at step 0, because optimizers of other libraries cannot get a state.
+    """
+    target = proofs.find(text)
+
+    def judged(proof):
+        if not proof.start.global_step:
+            return proofs.replay(proof, target).verdict.name
+        train = goes_on or target.train
+        trained = train(proof, target.arguments(proof).steps)
+        return proofs.judge(proof.ends, dict(enumerate(trained, start=1))).name
+
+    return judged
