@@ -1,6 +1,5 @@
 """Trainings in NumPy, with which those of other libraries are compared, also without TensorFlow."""
 
-import functools
 import re
 
 import numpy as np
@@ -19,16 +18,6 @@ OF_INTEGERS = LAZY_ADAM._replace(
     hyperparameters=dict(LAZY_ADAM.hyperparameters, learning_rate=Scalar("int32", 1))
 )
 EVERY_RULE = pytest.mark.parametrize("name", recorded.catalogue())
-WITHOUT_UPDATE_OF_ROWS = "ConditionalGradientOptimizer", "NovoGradOptimizer"
-EVERY_SHORT_PROOF = pytest.mark.parametrize(
-    "name, rows",
-    [
-        pytest.param(name, rows, id=f"{name}-{'rows' if rows else 'dense'}")
-        for name in recorded.catalogue()
-        for rows in (False, True)
-        if not rows or name not in WITHOUT_UPDATE_OF_ROWS
-    ],
-)
 
 
 def refused(problem, function, *args, **kwargs):
@@ -151,12 +140,6 @@ def with_other_hyperparameters(name):
     for gradient in gradients:
         optimizer.step({"w": gradient})
     return record, hyper, gradients, weights["w"]
-
-
-@functools.lru_cache(maxsize=None)
-def short_proof(name, rows):
-    """Returns a proof of four steps."""
-    return proofs.draw(recorded.load(name), steps=4, rows=rows)
 
 
 def replayed(proof, target, **mapping):

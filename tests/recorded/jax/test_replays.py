@@ -1,19 +1,10 @@
-"""Tests that proofs judge our own targets of JAX, and transformations of optax."""
+"""Tests that proofs judge transformations of optax."""
 
 import pytest
 
 from legacy_opt import proofs, recorded
 from legacy_opt.programs.program import ELEMENT, SLOT, Change, Node, Program
-from tests.recorded.references import EVERY_SHORT_PROOF, refused, replayed, short_proof
-
-
-@EVERY_SHORT_PROOF
-def test_our_targets(name, rows):
-    proof = short_proof(name, rows)
-    for target in ["jax-exact", "jax-native"] + ["optax"] * (not rows):
-        assert replayed(proof, f"legacy-opt:{target}")[0] == "EQUAL", target
-    if not rows:
-        assert replayed(proof, "legacy-opt:jax-fast")[0] != "DIFFERS"
+from tests.recorded.references import refused, replayed
 
 
 @pytest.mark.parametrize(

@@ -173,12 +173,6 @@ def test_learning_rates_that_are_refused():
     refused("weight_decay is Keras' own", RecordedOptimizer, record, weight_decay=0.1)
 
 
-@pytest.mark.parametrize("name", ["AdagradDecayOptimizer", "LAMBOptimizer", "AdamOptimizer"])
-def test_rules_that_read_the_global_step_and_shared_variables(name):
-    variable, _ = trained(name, learning_rate=0.1)
-    assert equal(variable, in_numpy(GRADIENTS, name))
-
-
 def test_clipping_of_records():
     record = recorded.load("MomentumOptimizer")
     limit = recorded.records.Scalar("float32", 0.5)
