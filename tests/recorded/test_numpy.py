@@ -48,6 +48,13 @@ STOCK = {
     "RMSProp": stock(v1.train.RMSPropOptimizer, 0.01, momentum=0.9, centered=True),
 }
 MAKERS = {**{name: CASES[name].make for name in RULES}, **STOCK}
+# Cases with a rule of the catalogue, with which test_vectors_in_tensorflow.py trains, too.
+OF_THE_CATALOGUE = (
+    *("Adadelta", "Adafactor", "Adagrad", "AdagradDA", "AdagradDecay-never", "Adam", "AdamW"),
+    *("AdaMax", "AddSign", "COCOB", "COCOB alpha=100", "ConditionalGradient", "DiffGrad", "Ftrl"),
+    *("Ftrl power", "GradientDescent", "LARS", "LazyAdam", "Lion", "Lion weight_decay", "Nadam"),
+    *("NovoGrad", "ProximalAdagrad", "ProximalGradientDescent", "RectifiedAdam"),
+)
 NAMES = ("matrix", "vector", "scalar", "table", "bias", "cube")
 
 
@@ -87,8 +94,22 @@ def problem_of(name, dtype):
 
 
 @pytest.mark.one_lane
-@pytest.mark.in_turn(name=list(MAKERS), dtype=DTYPES)
+@pytest.mark.in_turn(name=[each for each in MAKERS if each not in OF_THE_CATALOGUE], dtype=DTYPES)
 def test_the_bits_of_native_kernels(name, dtype):
+    check(name, dtype)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", OF_THE_CATALOGUE)
+def test_the_bits_of_native_kernels_in_float64(name):
+    check(name, "float64")
+    mine, known = recorded_rule(name), recorded.load(recorded_rule(name).optimizer)
+    programs = [group.dense for group in known.groups]
+    assert all(group.dense in programs for group in mine.groups)
+
+
+def check(name, dtype):
+    """Compares a training in NumPy and native kernels with one in a Session."""
     record, problem = problem_of(name, dtype)
     assert len(problem.values) > 2
     expected = running.session(problem, native(name), use_resource=True)
