@@ -14,7 +14,7 @@ TESTED := $(or $(LANE),$(shell $(NEWEST_FIRST)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave conformance docs docs-open docs-test \
+.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
 	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
@@ -84,6 +84,9 @@ bits-arm: $(TOOLS) ## check that native kernels compute the same bits on ARM64, 
 
 rules: $(TOOLS) ## record the rules of the catalogue into legacy_opt/recorded/rules
 	$(NOX) rules
+
+vectors: $(TOOLS) ## draw the vectors, the proofs of the package legacy-opt-vectors
+	$(NOX) vectors
 
 leave: $(TOOLS) ## test recorded rules in NumPy, PyTorch, JAX and Keras, without TensorFlow
 	$(NOX) leave report -- $(ARGS)

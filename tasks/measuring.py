@@ -197,6 +197,13 @@ def rules(session):
 
 
 @nox.session(python=False)
+def vectors(session):
+    """Draws the data of the package legacy-opt-vectors, on lane 2.15."""
+    (lane,) = [lane for lane in LANES if lane.name == "2.15"]
+    session.run(environment(session, lane), "-m", "tests.tools.vectors", external=True)
+
+
+@nox.session(python=False)
 def native_differences(session):
     """Prints how often results of native kernels differ from TensorFlow's, on every lane."""
     pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
