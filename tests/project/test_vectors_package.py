@@ -51,7 +51,7 @@ MODULE = """
         return momentum(*arguments, change=lambda update: update * 1.001)
 
     def nearly(*arguments):
-        return momentum(*arguments, change=lambda update: update * 3 * (1 + 1e-10) / 3)
+        return momentum(*arguments, change=lambda update: update * (1 + 6 * 2**-24))
 
     def finite(*arguments):
         return momentum(*arguments, change=np.nan_to_num)
