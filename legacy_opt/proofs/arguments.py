@@ -47,7 +47,7 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         usual = [source for source in usual if all(each in steps[0] for each in source.split(","))]
         if usual:
             sources[name] = usual[0]
-    if defaults.get("global_step") is inspect.Parameter.empty:
+    if "global_step" in defaults:
         sources["global_step"] = "None"  # targets of TensorFlow replace it
     sources.update(given)
     missing = [name for name in defaults if name not in sources]

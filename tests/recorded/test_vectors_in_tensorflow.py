@@ -20,11 +20,7 @@ from tests.tools import rules
 
 CLASSES = rules.classes()
 NAMES = sorted({name for name, _ in CELLS})
-pytestmark = [
-    pytest.mark.one_lane,
-    INVALID,
-    pytest.mark.filterwarnings("ignore:.* reads the constant global_step=0"),  # as their records do
-]
+pytestmark = [pytest.mark.one_lane, INVALID]
 # Arguments from which hyperparameters are computed: the hyperparameter, and the way back.
 COMPUTED = {
     "base": ("logbase", math.exp),
@@ -78,8 +74,6 @@ def test_native_kernels_in_a_session(name, kind):
 def test_other_targets(name, kind, way):
     """TensorFlow's own kernels round in another way than native kernels."""
     rounding = [] if way[1] else ["ROUNDING"]
-    if way[0] == "to_keras" and name.endswith("GSOptimizer"):
-        way = "tf", way[1]  # Keras' iterations are the global step; records have a constant
     if way[1] is False and (name, kind) == ("FtrlOptimizer", "rows-extreme"):
         kind = "rows"  # TensorFlow's kernel makes NaN of NaN, and that of dense gradients zero
     check(name, kind, target(way[0], name, way[1]), "EQUAL", *rounding)

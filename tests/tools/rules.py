@@ -31,11 +31,13 @@ def classes():
 
 
 def make(cls):
-    """Returns an optimizer with the default arguments, in the default graph."""
+    """Returns an optimizer with the default arguments and the global step of the default graph."""
     step = tf.compat.v1.train.get_or_create_global_step()
     names = inspect.signature(cls.__init__).parameters.values()
-    needed = [each.name for each in names if each.default is each.empty and each.name != "self"]
-    needed = [name for name in needed if name not in ("args", "kwargs")]
+    needed = [each.name for each in names if each.default is each.empty]
+    needed = [name for name in needed if name not in ("self", "args", "kwargs", "global_step")]
+    if any(each.name == "global_step" for each in names):  # a default would be a constant
+        needed.append("global_step")
     return cls(**{name: step if name == "global_step" else ARGUMENTS[name] for name in needed})
 
 

@@ -1,6 +1,6 @@
 """Reads and writes files of proofs: `.npz` files of NumPy, whose last 64 bytes are a hash.
 
-`legacy-opt docs proof_files` describes the format. Nothing here needs TensorFlow.
+The README of legacy-opt-vectors describes the format. Nothing here needs TensorFlow.
 """
 
 from __future__ import annotations
