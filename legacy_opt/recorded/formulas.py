@@ -96,6 +96,10 @@ def norm(value: Value) -> Value:
 class Names:
     """Symbolic values by name, as attributes or items: `hyper.beta` or `hyper["beta"]`."""
 
+    _what: str
+    graph: Graph
+    _inputs: Mapping[str, Input]
+
     def __init__(self, what: str, graph: Graph, inputs: Mapping[str, Input]) -> None:
         vars(self).update(_what=what, graph=graph, _inputs=inputs)
 

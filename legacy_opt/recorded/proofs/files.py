@@ -178,7 +178,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
             _check(inside and places == sorted(set(places)), "numbers of steps")
         numbers = head["hyperparameters"]
         for name, texts in numbers.items():
-            _check(type(texts) is list and len(texts) == steps, "hyperparameters")
+            _check(isinstance(texts, list) and len(texts) == steps, "hyperparameters")
             numbers[name] = [float.fromhex(each) for each in texts]
     except RecordError:
         raise
