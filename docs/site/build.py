@@ -86,7 +86,7 @@ def directive(name, value):
         return f".. autofunction:: {name}\n"
     if inspect.ismodule(value):
         return f".. automodule:: {name}\n   :no-members:\n"
-    content = ", ".join(map(repr, value))
+    content = repr(value) if isinstance(value, float) else ", ".join(map(repr, value))
     own = name.split(".")[-1]  # Sphinx puts the current module before it
     return f".. py:data:: {own}\n   :type: {type(value).__name__}\n\n   With {content}.\n"
 

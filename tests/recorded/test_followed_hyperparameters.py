@@ -50,7 +50,8 @@ def made(cls, **arguments):
     """Returns an optimizer with some arguments, and the other arguments of the catalogue."""
     with_defaults = dict(rules.ARGUMENTS, global_step=v1.train.get_or_create_global_step())
     for each in inspect.signature(cls.__init__).parameters.values():
-        if each.default is each.empty and each.name in with_defaults:
+        is_needed = each.default is each.empty or each.name == "global_step"
+        if is_needed and each.name in with_defaults:
             arguments.setdefault(each.name, with_defaults[each.name])
     return cls(**arguments)
 

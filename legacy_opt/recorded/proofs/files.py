@@ -146,7 +146,9 @@ def _proof_from(arrays: Arrays) -> Proof:
         raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
     if set(head["hyperparameters"]) != set(state.record.hyperparameters):
         raise ProofError("the hyperparameters are not those of the rule")
-    if any(not np.all(bars > 0) for end in ends.values() for bars in end.bars.values()):
+    if any(
+        not np.all(np.nan_to_num(bars) > 0) for end in ends.values() for bars in end.bars.values()
+    ):
         raise ProofError("error bars must be positive")
     numbers = [
         {name: texts[i] for name, texts in head["hyperparameters"].items()} for i in range(steps)
