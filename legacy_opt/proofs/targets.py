@@ -218,7 +218,8 @@ def _jax(
         optimizer = make(values)  # anew in each step, for values that change
         state = optimizer.init(params) if state is None else state
         if hasattr(state, "hyperparams"):  # ours, and of `optax.inject_hyperparams`
-            state = state._replace(hyperparams={**state.hyperparams, **values})
+            known = {name: values.get(name, x) for name, x in state.hyperparams.items()}
+            state = state._replace(hyperparams=known)
         grads = tree((name, gradient(gradients.get(name), x)) for name, x in start.items())
         if hasattr(optimizer, "step"):
             params, state = optimizer.step(params, state, grads)

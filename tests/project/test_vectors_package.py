@@ -59,6 +59,32 @@ MODULE = """
     def fails(*arguments):
         raise KeyError("no rule")
 
+    def removes(variables, hyperparameters):
+        return lambda gradients, hyperparameters: variables.clear()
+
+    def broadcasts(variables, hyperparameters):
+        def step(gradients, hyperparameters):
+            for name in variables:
+                variables[name] = np.zeros(1, "float32")
+
+        return step
+
+    def exits(*arguments):
+        raise SystemExit(0)
+
+    def keeps_the_gradient(variables, hyperparameters):
+        slots = {}
+
+        def step(gradients, hyperparameters):
+            rate, mu = (hyperparameters[each] for each in names)
+            for name, gradient in gradients.items():
+                rows, gradient = summed(gradient, variables[name])
+                is_first = name not in slots or rows is not ...
+                slots[name] = gradient if is_first else mu * slots[name] + gradient
+                variables[name][rows] -= rate * slots[name]
+
+        return step
+
     def adagrad_decay(variables, hyperparameters):
         start, decay = hyperparameters["initial_accumulator_value"], 100_000
         slots = {name: np.full_like(array, start) for name, array in variables.items()}
@@ -187,5 +213,13 @@ def test_damaged_files_and_errors(python, user, tmp_path):
         proofs.read(path)
     code, _, text = run(python, "MomentumOptimizer", "mine:fails")
     assert code == 2 and "KeyError: 'no rule'" in text
+    code, _, text = run(python, "MomentumOptimizer", "mine:exits")
+    assert code == 2 and "SystemExit: 0" in text
+    for function in "removes", "broadcasts":
+        code, verdicts, text = run(python, "MomentumOptimizer", f"mine:{function}")
+        assert code == 2 and set(verdicts.values()) == {"cannot be judged"}
+        assert "must stay a variable of the shape (12, 8)" in text
+    code, verdicts, _ = run(python, "MomentumOptimizer", "mine:keeps_the_gradient")
+    assert code == 1 and verdicts["MomentumOptimizer-dense"] == "DIFFERS"
     code, _, text = run(python, "NoOptimizer", "mine:momentum")
-    assert code == 2 and "there is no rule 'NoOptimizer', but AdaBeliefOptimizer" in text
+    assert code == 2 and "there is no rule 'NoOptimizer', but AdaBeliefOptimizer, " in text

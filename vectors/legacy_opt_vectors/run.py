@@ -86,14 +86,21 @@ def hyperparameters_of(head, arrays):
 
 def train(make, head, arrays, dtype):
     """Trains; returns the variables after the steps in `head["ends"]`, dicts by step."""
-    variables = {name: each.astype(dtype) for name, each in part(arrays, "start/variable/").items()}
+    start = part(arrays, "start/variable/")
+    variables = {name: each.astype(dtype) for name, each in start.items()}
     hyperparameters = hyperparameters_of(head, arrays)
     step = make(variables, dict(hyperparameters[0]))
     ends = {}
     for number, gradients in enumerate(gradients_of(head, arrays, dtype), start=1):
         step(gradients, dict(hyperparameters[number - 1]))
+        for gradient in gradients.values():  # a function must copy what it keeps
+            (gradient[1] if isinstance(gradient, tuple) else gradient)[...] = 0
+        found = {name: np.array(each, dtype) for name, each in variables.items()}
+        for name, each in start.items():
+            if name not in found or found[name].shape != each.shape:
+                raise ValueError(f"{name!r} must stay a variable of the shape {each.shape}")
         if number in head["ends"]:
-            ends[number] = {name: np.array(each) for name, each in variables.items()}
+            ends[number] = {name: found[name] for name in start}
     return ends
 
 
@@ -157,7 +164,7 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
     paths = sorted(arguments.folder.glob(arguments.rule + "-*.npz"))
     if not paths:
-        known = sorted({path.name.rpartition("-")[0] for path in arguments.folder.glob("*.npz")})
+        known = sorted({path.name.partition("-")[0] for path in arguments.folder.glob("*.npz")})
         print(f"there is no rule {arguments.rule!r}, but {', '.join(known)}", file=sys.stderr)
         return 2
     sys.path.insert(0, "")
@@ -167,7 +174,7 @@ def main(argv=None):
             module, _, name = arguments.function.partition(":")
             make = getattr(importlib.import_module(module), name)
             verdict, why = judge(make, path, arguments.float32)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             verdict, why = "cannot be judged", f"{type(error).__name__}: {error}"
         verdicts.add(verdict)
         print(f"{path.stem}: {verdict}{why and ', '}{why}")
