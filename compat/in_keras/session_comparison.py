@@ -162,19 +162,24 @@ def _session_run(
     optimizer: V1Optimizer, step_attribute: Optional[str], problem: side_by_side.Problem
 ) -> List[Arrays]:
     with side_by_side.scope(in_session=True) as initialize:
-        variables = {
-            name: v1.get_variable(name, initializer=value, use_resource=True)
-            for name, value in problem.values.items()
-        }
         step = v1.train.get_or_create_global_step()
         if step_attribute is not None:
             vars(optimizer)[step_attribute] = step
         for attribute, value in vars(optimizer).items():
             if schedules.is_v1_decay(value):
                 vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
-        arguments = contract.accepted(optimizer.apply_gradients, global_step=step)
-        training = side_by_side.SessionTraining(optimizer, problem, variables, **arguments)
-        return _run(training, initialize, problem)
+        return _run(_session_training(optimizer, problem, step), initialize, problem)
+
+
+def _session_training(
+    optimizer: V1Optimizer, problem: side_by_side.Problem, step: Variable
+) -> side_by_side.SessionTraining:
+    variables = {
+        name: v1.get_variable(name, initializer=value, use_resource=True)
+        for name, value in problem.values.items()
+    }
+    arguments = contract.accepted(optimizer.apply_gradients, global_step=step)
+    return side_by_side.SessionTraining(optimizer, problem, variables, **arguments)
 
 
 def _run(
@@ -227,13 +232,7 @@ def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
             arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
         if arguments.get("global_step", step) is None:
             arguments["global_step"] = step
-        optimizer = make(**arguments)
-        variables = {
-            name: v1.get_variable(name, initializer=value, use_resource=True)
-            for name, value in problem.values.items()
-        }
-        accepted = contract.accepted(optimizer.apply_gradients, global_step=step)
-        training = side_by_side.SessionTraining(optimizer, problem, variables, **accepted)
+        training = _session_training(make(**arguments), problem, step)
         initialize()
         for gradients, changed in zip(problem.steps, changes(steps)):
             for name, value in changed.items():

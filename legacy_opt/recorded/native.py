@@ -229,7 +229,7 @@ class Job:
             do = Computation(NumpyLibrary(), self._kernels.dtype)
             product = do("Mul", update.gradient.values, factor)
             update = update._replace(gradient=update.gradient._replace(values=product))
-        return self._kernels.calls(update, _dense)
+        return self._kernels.calls(update, Rows.dense)
 
     @property
     def gradient(self) -> Tuple[int, int]:
@@ -237,13 +237,6 @@ class Job:
         gradient = self.update.gradient
         values = gradient.values if isinstance(gradient, Rows) else gradient
         return values.ctypes.data, values.size
-
-
-def _dense(gradient: Rows, value: np.ndarray) -> np.ndarray:
-    dense = np.zeros_like(value)
-    ids, rows = gradient.summed()
-    dense[ids] = rows
-    return dense
 
 
 def run(

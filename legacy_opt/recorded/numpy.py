@@ -114,6 +114,13 @@ class Rows(NamedTuple):
         _add_rows(sums, positions, self.values[is_repeated], flush_denormals)
         return Rows(ids, sums)
 
+    def dense(self, variable: np.ndarray, flush_denormals: bool = True) -> np.ndarray:
+        """Returns the gradient of the whole variable; other rows are zeros."""
+        array = np.zeros_like(variable)
+        ids, sums = self.summed(flush_denormals)
+        array[ids] = sums
+        return array
+
     def summed_in_place(self, flush_denormals: bool = True) -> Rows:
         """Returns the same ids; the first row of an id has the sum, its other rows are zeros."""
         ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)

@@ -76,7 +76,4 @@ def dense(gradient: Any, variable: np.ndarray) -> Any:
     """Returns a gradient as an array of the variable's shape; rows with the same id are added."""
     if not isinstance(gradient, Rows):
         return gradient
-    array = np.zeros_like(variable)
-    ids, sums = gradient.summed(variable.dtype == "float32")
-    array[ids] = sums
-    return array
+    return gradient.dense(variable, flush_denormals=variable.dtype == "float32")

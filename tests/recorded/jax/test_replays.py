@@ -3,8 +3,8 @@
 import pytest
 
 from legacy_opt import proofs, recorded
-from legacy_opt.programs.program import ELEMENT, SLOT, Change, Node, Program
 from tests.recorded.references import refused, replayed
+from tests.recorded.written_rules import AMSGRAD
 
 
 @pytest.mark.parametrize(
@@ -23,34 +23,9 @@ def test_transformations_of_optax(rule, function, mapping, expected):
     assert found == expected or found[0] == expected
 
 
-def amsgrad():
-    """Returns the rule of AMSGrad: Adam that divides by the largest v so far."""
-    record = recorded.load("AdamOptimizer")
-    (group,) = record.groups
-    program, v = group.dense, group.dense.changes["v"].node
-    place = next(i for i, each in enumerate(program.nodes) if each.inputs == (v,))  # its root
-    maximum = place + 1
-
-    def moved(i):
-        return i if i < place else i + 2
-
-    later = [each._replace(inputs=tuple(map(moved, each.inputs))) for each in program.nodes[place:]]
-    later[0] = later[0]._replace(inputs=(maximum,))
-    nodes = [
-        *program.nodes[:place],
-        Node("Input", "float32", ELEMENT, (), (SLOT, "vhat")),
-        Node("Maximum", "float32", ELEMENT, (place, v), None),
-        *later,
-    ]
-    changes = dict(program.changes, vhat=Change("assign", maximum, None))
-    dense = Program(program.by_rows, tuple(nodes), moved(program.value), changes)
-    slots = dict(group.slots, vhat=group.slots["v"]._replace(suffix="vhat"))
-    return record._replace(groups=(group._replace(dense=dense, slots=slots, sparse="none"),))
-
-
 def test_amsgrad_of_optax():
     """It takes the maximum of corrected moments, so early ones count for too long."""
-    proof = proofs.draw(amsgrad(), epsilon=0.0)
+    proof = proofs.draw(AMSGRAD, epsilon=0.0)
     assert replayed(proof, "optax:optax:amsgrad") == ("DIFFERS", 2, "w")
     assert replayed(proof, "legacy-opt:jax-exact")[0] == "EQUAL"
 
@@ -61,3 +36,15 @@ def test_sparse_gradients_become_dense():
     assert report.verdict.name == "EQUAL" and "became dense" in report.notes[-1]
     assert report.versions["optax"] and report.versions["jax"]
     refused("cannot be judged: updates of optax are dense", replayed, proof, "legacy-opt:optax")
+
+
+@pytest.mark.parametrize("mapping", [{}, {"nesterov": "False"}])
+def test_injected_hyperparameters_change(tmp_path, monkeypatch, mapping):
+    (tmp_path / "injected.py").write_text(
+        "import optax\n"
+        "def sgd(learning_rate, momentum, nesterov=False):\n"
+        "    return optax.inject_hyperparams(optax.sgd)(learning_rate, momentum, nesterov)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    proof = proofs.draw(recorded.load("MomentumOptimizer"))
+    assert replayed(proof, "optax:injected:sgd", **mapping)[0] == "EQUAL"
