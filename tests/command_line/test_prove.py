@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from legacy_opt import proofs
+from legacy_opt import proofs, recorded
 
 DRAW = "prove", "draw"
 REPLAY = "prove", "replay"
@@ -44,10 +44,11 @@ def test_verdicts_and_exit_codes(screen, drawn):
     assert facts["notes"][0] == "arguments: learning_rate=learning_rate, momentum=momentum"
 
 
-@pytest.mark.parametrize("rows", [(), ("--rows",)], ids=["dense", "rows"])
+@pytest.mark.parametrize("rows", [False, True], ids=["dense", "rows"])
 @pytest.mark.parametrize("rule", ["Adam", "AdagradDecay", "LAMB"])
-def test_v1_optimizers(screen, drawn, rule, rows):
-    path, _ = drawn(f"{rule}Optimizer", *rows)
+def test_v1_optimizers(screen, tmp_path, rule, rows):
+    path = tmp_path / "proof"
+    proofs.write(path, proofs.draw(recorded.load(f"{rule}Optimizer"), rows=rows))
     name = "tensorflow:compat.v1.train.Adam" if rule == "Adam" else f"legacy_opt:{rule}"
     options = ["--map", "accumulator_decay_step=100000"] if "Decay" in rule else []
     for kind in "tf", "to_keras":

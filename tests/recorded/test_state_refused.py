@@ -29,12 +29,12 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture
-def rules(tmp_path):
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory):
     """Returns a dict from names of optimizers to files of their records."""
-    found = {}
+    found, folder = {}, tmp_path_factory.mktemp("rules")
     for name, make in OPTIMIZERS.items():
-        found[name] = tmp_path / f"{name}.json"
+        found[name] = folder / f"{name}.json"
         with tf.Graph().as_default():
             recorded.save(recorded.record(make()), found[name])
     return found

@@ -11,6 +11,7 @@ from legacy_opt.recorded.proofs.reference import run, with_ends
 from tests.recorded.proofs.reordered import reordered
 from tests.recorded.written_rules import AMSGRAD, RMSPROP
 
+pytestmark = pytest.mark.once  # needs no TensorFlow
 CATALOGUE = sorted(recorded.catalogue())
 ADAM = recorded.load("LazyAdamOptimizer")
 
