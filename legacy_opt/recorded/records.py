@@ -192,14 +192,18 @@ class Record(NamedTuple):
         """Returns the rule for variables of another dtype, "float32" or "float64".
 
         Values of the record's dtype get the new dtype; values of other dtypes, such as steps, keep
-        theirs.
+        theirs. A rule of float32 whose `1 - beta` is a constant, for one value of beta (see
+        `legacy_opt.core.hyperparameters.complement`), always computes it in float64.
         """
+        if dtype == self.dtype:
+            return self
 
         def changed(part: Any) -> Any:
             if isinstance(part, (Node, Slot, Scalar)) and part.dtype == self.dtype:
                 return part._replace(dtype=dtype)
             if isinstance(part, (Function, Program)):
-                return part._replace(nodes=tuple(map(changed, part.nodes)))
+                nodes = [_computed(part.nodes, each) for each in part.nodes]
+                return part._replace(nodes=tuple(map(changed, nodes)))
             if isinstance(part, Group):
                 return part._make(map(changed, part))
             if isinstance(part, dict):
@@ -214,6 +218,18 @@ class Record(NamedTuple):
         hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}
         rule = self.with_starts({name: None for name, _, _ in self.starts})
         return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
+
+
+def _computed(nodes: Sequence[Node], node: Node) -> Node:
+    """Returns `1 - value` instead of a constant that has other last digits of float32."""
+    if node.operation != "Select":
+        return node
+    condition, constant, difference = (nodes[i] for i in node.inputs)
+    if (condition.operation, constant.operation, difference.operation) != ("Equal", "Const", "Sub"):
+        return node
+    one, value, compared, known = (nodes[i].detail for i in (*difference.inputs, *condition.inputs))
+    is_same = one == 1.0 and value == compared and isinstance(known, float)
+    return difference if is_same and abs(1.0 - known - constant.detail) < 2.0**-24 else node
 
 
 def slot_inputs(slots: Mapping[str, Slot], by_rows: bool) -> Sequence[Input]:

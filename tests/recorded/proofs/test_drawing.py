@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from legacy_opt import proofs, recorded
+from legacy_opt.recorded import formulas
 from legacy_opt.recorded.proofs.power import power
 from legacy_opt.recorded.proofs.reference import run, with_ends
 from tests.recorded.proofs.reordered import reordered
@@ -44,6 +45,22 @@ def test_most_reordered_rules_have_other_bits():
         for name, other in zip(CATALOGUE, others)
     ]
     assert names.count(proofs.ROUNDING) > 20
+
+
+def test_digits_that_float32_loses_in_one_minus_beta_are_rounding():
+    """For its recorded betas, BERT's optimizer subtracts in Python, so that no digits are lost."""
+
+    def berts(grad, value, slots, hyper):
+        m = hyper.beta_1 * slots.m + (1 - hyper.beta_1) * grad
+        v = hyper.beta_2 * slots.v + (1 - hyper.beta_2) * grad * grad
+        update = m / (formulas.sqrt(v) + hyper.epsilon) + hyper.weight_decay_rate * value
+        return value - hyper.learning_rate * update, {"m": m, "v": v}
+
+    record = recorded.load("AdamWeightDecayOptimizer")
+    values = {name: each.value for name, each in record.hyperparameters.items()}
+    proof = proofs.draw(record, steps=60, **values)
+    found = verdict(proof, recorded.rule(berts, {"m": 0.0, "v": 0.0}, values))
+    assert found.name == proofs.ROUNDING and found.wide.ratio < 1e-6
 
 
 def test_extreme_gradients_end_in_infinities_and_nan_that_are_judged():
