@@ -21,7 +21,8 @@ from legacy_opt.recorded.arrays.library import ALL_LEVELS, AUTO, NATIVE, check_l
 from legacy_opt.recorded.native import level_for
 from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError, Scalar
 from legacy_opt.recorded.torch import batches
-from legacy_opt.recorded.torch.kernels import Columns, TensorKernels
+from legacy_opt.recorded.torch.columns import Checked, Columns
+from legacy_opt.recorded.torch.kernels import TensorKernels
 from legacy_opt.recorded.torch.library import TorchLibrary, TorchRows
 
 __all__ = ["RecordedOptimizer"]
@@ -79,6 +80,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary(level)
         self._kernels = TensorKernels(record) if level == NATIVE else None
+        self._checked = Checked()
         values = interpreter.given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -97,7 +99,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only the attributes of its base class.
-        names = ("record", "level", "_library", "_kernels")
+        names = ("record", "level", "_library", "_kernels", "_checked")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -194,14 +196,14 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _run(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Updates all parameters by operations of PyTorch."""
-        found = [
-            [
-                self._update_of(name, parameter, group["axes"])
-                for name, parameter in named(group)
-                if parameter.grad is not None
-            ]
-            for group in self.param_groups
-        ]
+        columns, update_of = self._columns()
+        if torch.compiler.is_compiling():
+            updates = [update_of(i) for i in range(len(columns.groups))]
+        else:
+            updates = self._checked.updates(columns, update_of)
+        found = [[] for _ in self.param_groups]
+        for number, update in zip(columns.groups, updates):
+            found[number].append(update)
         if self.record.clipping is not None:
             found = self._clipped(found, given)
         for of_group, group_updates in zip(scalars, found):
@@ -213,6 +215,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         scalars = [{name: each.numpy() for name, each in group.items()} for group in scalars]
         clips = self.record.clipping is not None
         limits = [each[CLIP_NORM].numpy() if clips else None for each in given]
+        self._kernels.run(*self._columns(), scalars, limits)
+
+    def _columns(self) -> Tuple[Columns, Callable[[int], interpreter.ArrayUpdate]]:
+        """Returns the parameters with gradients, and the function `update_of` of `Checked`."""
         rows = [
             (i, name, parameter)
             for i, group in enumerate(self.param_groups)
@@ -227,8 +233,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         def update_of(i: int) -> interpreter.ArrayUpdate:
             return self._update_of(names[i], parameters[i], axes[numbers[i]])
 
-        columns = Columns(parameters, gradients, slots, names, axes, numbers)
-        self._kernels.run(columns, update_of, scalars, limits)
+        return Columns(parameters, gradients, slots, names, axes, numbers), update_of
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         """Returns the scalars of a step that `before` and `after` read."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-import operator
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -18,20 +16,9 @@ from legacy_opt.recorded.arrays.interpreter import ArrayUpdate
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.torch.columns import Columns, form_of
 
 _PROCESS = os.getpid()
-_DTYPE = operator.attrgetter("dtype")
-
-
-class Columns(NamedTuple):
-    """The parameters of a step, and what belongs to each of them."""
-
-    parameters: Sequence[Any]
-    gradients: Sequence[Any]
-    slots: Sequence[Mapping[str, Any]]  # they may not exist yet
-    names: Sequence[Optional[str]]
-    axes: Sequence[Any]  # of the parameter groups
-    groups: Sequence[int]  # the numbers of the parameter groups, and so of scalars
 
 
 class TensorKernels:
@@ -62,7 +49,7 @@ class TensorKernels:
           limits: see `native.with_factors`.
         """
         gradients, groups = columns.gradients, columns.groups
-        if self._known is None or self._known.form != _form(columns):
+        if self._known is None or self._known.form != form_of(columns):
             self._known = _Known(self.kernels, columns, update_of)
         places = self._known.places if self._known.take_gradients(gradients) else []
         jobs = {}
@@ -131,7 +118,7 @@ class _Known:
       update_of: see `TensorKernels.run`.
 
     Attributes:
-      form: the result of `_form`.
+      form: the result of `form_of`.
       places: the positions of the parameters that a table updates in place, in one call.
       table: this table.
       tensors: these parameters and their slots. As long as they live, no others have their ids.
@@ -145,7 +132,7 @@ class _Known:
         factor = 1 if kernels.clips else None
         calls = [(0, job.calls(factor)[0], columns.groups[i]) for job, i in zip(jobs, self.places)]
         self.table = standalone.Table(calls)
-        self.form = _form(columns)
+        self.form = form_of(columns)
         self.tensors = [tensor for job in jobs for tensor in job.tensors]
         self._addresses, self._fits = [], False  # of gradients
         self._owners = [i for i, job in enumerate(jobs) for _ in job.tensors]
@@ -179,24 +166,6 @@ def _is_plain(columns: Columns, i: int) -> bool:
         and not columns.axes[columns.groups[i]]
         and parameter.is_contiguous()
         and parameter.numel() > 0
-    )
-
-
-def _form(columns: Columns) -> Sequence[Any]:
-    """Returns what must be the same in the next step; the addresses of gradients need not."""
-    strided = [i for i, each in enumerate(columns.gradients) if each.layout is torch.strided]
-    parameters, gradients, slots = ([column[i] for i in strided] for column in columns[:3])
-    tensors = [*parameters, *itertools.chain(*(each.values() for each in slots))]
-    both = [*tensors, *gradients]
-    return (
-        *(strided, *columns[3:]),
-        [*itertools.chain(*slots)],
-        [*map(id, tensors)],
-        [*map(torch.Tensor.data_ptr, tensors)],
-        [*map(torch.Tensor.size, both)],
-        [*map(torch.Tensor.stride, both)],
-        [*map(_DTYPE, both)],
-        [*map(torch.Tensor.is_neg, gradients)],
     )
 
 
