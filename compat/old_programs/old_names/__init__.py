@@ -28,16 +28,12 @@ OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
 
 class Fate(NamedTuple):
-    """The replacement of an old name.
+    """The replacement of an old name."""
 
-    Attributes:
-      now: the new name, such as "legacy_opt.X", "tf.compat.v1.….X" or "tf_slim.X", or an expression
-        with such names; None if there is no replacement.
-      advice: what to do if there is no replacement, else what to watch out for; may be "".
-    """
-
+    # The new name, such as "legacy_opt.X", "tf.compat.v1.….X" or "tf_slim.X", or an expression with
+    # such names; None if there is no replacement.
     now: Optional[str]
-    advice: str
+    advice: str  # what to do if there is no replacement, else what to watch out for; may be ""
 
     @property
     def kind(self) -> str:

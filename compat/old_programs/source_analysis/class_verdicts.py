@@ -147,19 +147,12 @@ class _Ancestry(NamedTuple):
     """The base classes of a class, up to the root.
 
     The root is the first base class that is judged by its name alone, or is known only at run time.
-
-    Attributes:
-      expression: the expression of the base class in the class statement.
-      root: the `Verdict` on the root.
-      methods: the names of all methods of the class and of the base classes below the root.
-      base: the full name under which the code imports the root; "" if the root is known only at run
-        time.
     """
 
-    expression: ast.expr
-    root: Verdict
-    methods: Set[str]
-    base: str
+    expression: ast.expr  # of the base class in the class statement
+    root: Verdict  # on the root
+    methods: Set[str]  # all methods of the class and of the base classes below the root
+    base: str  # the full name under which the code imports the root; "" if known only at run time
 
 
 def _method_names(node: ast.AST) -> Set[str]:

@@ -21,28 +21,18 @@ from .uses_of_missing_names import MissingUse, MissingUses
 
 
 class Missing(NamedTuple):
-    """The use of a name that neither TensorFlow nor `compat.patch_tensorflow` provides.
+    """The use of a name that neither TensorFlow nor `compat.patch_tensorflow` provides."""
 
-    Attributes:
-      path: the file that uses the name.
-      line: the line of the use, from 1.
-      name: the name in the form of the table `old_names`.
-      advice: a sentence that says what to do.
-      full_name: the full dotted name under which the file imports the object.
-      is_certain: whether every run of the script reaches the use; for an import of a name, whether
-        every run reaches a use of the imported name.
-      last_line: the line at which the expression or statement of the use ends.
-      is_import: whether the use is an import that binds a name.
-    """
-
-    path: str
-    line: int
-    name: str
-    advice: str
-    full_name: str
+    path: str  # of the file that uses the name
+    line: int  # from 1
+    name: str  # in the form of the table `old_names`
+    advice: str  # a sentence that says what to do
+    full_name: str  # the full dotted name under which the file imports the object
+    # Whether every run of the script reaches the use; for an import of a name, whether every run
+    # reaches a use of the imported name.
     is_certain: bool
-    last_line: int
-    is_import: bool
+    last_line: int  # at which the expression or statement of the use ends
+    is_import: bool  # whether the use is an import that binds a name
 
     @property
     def text(self) -> str:

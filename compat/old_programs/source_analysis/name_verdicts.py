@@ -22,21 +22,13 @@ _KERAS_KEYS = "adadelta adafactor adagrad adam adamax adamw ftrl lamb lion muon 
 
 
 class Verdict(NamedTuple):
-    """The judgement on a name: whether it can stay, must be changed or needs manual work.
+    """The judgement on a name: whether it can stay, must be changed or needs manual work."""
 
-    Attributes:
-      status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
-      name: the name shown to users, usually spelled as in the table of old names.
-      instead: the replacement to write, or None.
-      advice: a sentence, or "".
-      is_guess: whether only a name, a string or a method in the code suggests an optimizer.
-    """
-
-    status: str
-    name: Optional[str]
-    instead: Optional[str]
-    advice: str
-    is_guess: bool = False
+    status: str  # STAYS, CHANGE (`instead` or `advice` says how) or MANUAL
+    name: Optional[str]  # shown to users, usually spelled as in the table of old names
+    instead: Optional[str]  # the replacement to write
+    advice: str  # a sentence, or ""
+    is_guess: bool = False  # whether only a name, string or method suggests an optimizer
 
 
 # Modules in which only the names of `old_names.OPTIMIZERS` concern optimizers.

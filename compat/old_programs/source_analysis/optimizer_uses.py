@@ -32,25 +32,15 @@ _TOO_DEEP = "it is nested too deeply."
 
 
 class Use(NamedTuple):
-    """One use of an optimizer or of a removed name.
+    """One use of an optimizer or of a removed name."""
 
-    Attributes:
-      path: the file; "x.ipynb[3]" for the third cell of a notebook.
-      line: the line of the use, from 1.
-      column: the column of the use, from 1.
-      kind: "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr",
-        "star import", "global step", "decay_var_list", "removed" or "unreadable".
-      status: "stays", "change" (`instead` or `advice` says how) or "manual".
-      name: the optimizer, helper or removed name.
-      instead: the replacement to write, or None.
-      advice: sentences, or "".
-    """
-
-    path: str
-    line: int
-    column: int
+    path: str  # of the file; "x.ipynb[3]" for the third cell of a notebook
+    line: int  # from 1
+    column: int  # from 1
+    # "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr", "star
+    # import", "global step", "decay_var_list", "removed" or "unreadable".
     kind: str
-    status: str
+    status: str  # see `Verdict`, also for the following fields
     name: Optional[str]
     instead: Optional[str]
     advice: str

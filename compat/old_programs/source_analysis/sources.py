@@ -42,22 +42,16 @@ _OPTIMIZER_WORDS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimi
 
 
 class Source(NamedTuple):
-    """A parsed file.
+    """A parsed file."""
 
-    Attributes:
-      path: the path as shown to the user.
-      lines: the lines of code.
-      tree: the syntax tree of the module, from `ast.parse`.
-      place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
-        the lines of each cell are counted from 1.
-      unread: an `UnreadableError` for each code cell of a notebook that cannot be parsed as Python.
-        `tree` contains neither these cells nor cells in other languages (%%bash).
-    """
-
-    path: str
+    path: str  # as shown to the user
     lines: List[str]
     tree: ast.Module
+    # From a line of `tree` to the (path, line) that the user sees. In a notebook, the lines of each
+    # cell are counted from 1.
     place: Callable[[int], Tuple[str, int]]
+    # The code cells of a notebook that cannot be parsed as Python. `tree` contains neither these
+    # cells nor cells in other languages (%%bash).
     unread: Tuple[UnreadableError, ...] = ()
 
     def name_after(self, node: ast.AST, word: str, name: str) -> ast.AST:

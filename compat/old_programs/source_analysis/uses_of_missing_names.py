@@ -27,21 +27,13 @@ _JUMPS = (ast.Return, ast.Continue, ast.Break)
 
 
 class MissingUse(NamedTuple):
-    """A use of a missing name.
+    """A use of a missing name."""
 
-    Attributes:
-      name: the full dotted name of the object.
-      node: the expression or the import statement.
-      imported: the name as an import statement writes it; "" for other uses.
-      owners: the full names to which the first word of the expression may refer.
-      guards: the names that the guards around the use check, () without guards; "" means any name.
-    """
-
-    name: str
-    node: Any
-    imported: str
-    owners: Tuple[str, ...]
-    guards: Tuple[str, ...]
+    name: str  # the full dotted name of the object
+    node: Any  # the expression or the import statement
+    imported: str  # the name as an import statement writes it; "" for other uses
+    owners: Tuple[str, ...]  # the full names to which the first word of the expression may refer
+    guards: Tuple[str, ...]  # the names that the guards around the use check; "" means any name
 
 
 class MissingUses(ast.NodeVisitor):

@@ -24,25 +24,17 @@ _WRITTEN_BY = (
 
 
 class SavedByKeras2(NamedTuple):
-    """The variables of a model and the state of its OptimizerV2 in a file.
+    """The variables of a model and the state of its OptimizerV2 in a file."""
 
-    Attributes:
-      path: the file, or the prefix of the checkpoint.
-      keys: a dict from pairs to names of tensors in the file. The pair is (variable, "") for a
-        variable, (variable, slot) for a slot, and ("", name) for another variable of the optimizer,
-        such as `STEP` and hyperparameters.
-      infos: a dict from names of tensors to `TensorInfo`.
-      optimizer: the name of the optimizer in a checkpoint, its class in an .h5 file; "" if unknown.
-      kind: what `optimizer` is: "name" or "class".
-      read: a function from names of tensors to an iterator of their values; raises a
-        CheckpointError if one of the tensors is damaged, before the first value.
-    """
-
-    path: str
+    path: str  # the file, or the prefix of the checkpoint
+    # From pairs to names of tensors. The pair is (variable, "") for a variable, (variable, slot)
+    # for a slot, and ("", name) for other variables of the optimizer, such as `STEP`.
     keys: Dict[Pair, str]
     infos: Infos
-    optimizer: str
-    kind: str
+    optimizer: str  # the name of the optimizer in a checkpoint, its class in an .h5 file, or ""
+    kind: str  # what `optimizer` is: "name" or "class"
+    # From names of tensors to their values. Raises a CheckpointError before the first value if one
+    # of the tensors is damaged.
     read: Callable[[List[str]], Iterator[np.ndarray]]
 
     @property

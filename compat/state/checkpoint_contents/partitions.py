@@ -30,17 +30,11 @@ _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 class Parts(NamedTuple):
-    """The names of the parts of a variable or slot.
+    """The names of the parts of a variable or slot."""
 
-    Attributes:
-      names: the names of the tensors, in the order of their numbers or ranges.
-      are_numbered: whether the names contain the numbers 0, 1, 2 etc., and no number is missing.
-      have_ranges: whether the names contain ranges, of which some may be missing.
-    """
-
-    names: Tuple[str, ...]
-    are_numbered: bool
-    have_ranges: bool
+    names: Tuple[str, ...]  # in the order of their numbers or ranges
+    are_numbered: bool  # whether they contain 0, 1, 2 etc., and no number is missing
+    have_ranges: bool  # whether they contain ranges, of which some may be missing
 
 
 def parts(names: Iterable[str]) -> Dict[Tuple[str, str], Parts]:

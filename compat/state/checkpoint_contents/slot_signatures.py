@@ -32,21 +32,13 @@ _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
 
 
 class Signature(NamedTuple):
-    """The slots and shared variables by which an optimizer is recognised in a checkpoint.
+    """The slots and shared variables by which an optimizer is recognised in a checkpoint."""
 
-    Attributes:
-      label: a description of the optimizer for users.
-      name: the optimizer's name in the names of slots, such as "Adam" in "x/Adam_1".
-      roles: the slots' names in the optimizer, in the order of creation.
-      layout: the form of each slot.
-      powers: the number of shared variables that contain a power of a beta, such as beta1_power.
-    """
-
-    label: str
-    name: str
-    roles: Tuple[str, ...]
-    layout: Tuple[str, ...]
-    powers: int = 0
+    label: str  # for users
+    name: str  # the optimizer's name in the names of slots, such as "Adam" in "x/Adam_1"
+    roles: Tuple[str, ...]  # the slots' names in the optimizer, in the order of creation
+    layout: Tuple[str, ...]  # the form of each slot
+    powers: int = 0  # the number of shared variables like beta1_power
 
 
 def _shampoos(ranks: Iterable[int]) -> Iterator[Signature]:

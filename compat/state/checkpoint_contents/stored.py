@@ -20,21 +20,13 @@ Axis = Union[str, int, None]  # COPIES, SLICES, an axis, or None: see `StoredTen
 
 
 class StoredTensor(NamedTuple):
-    """One or several tensors of a checkpoint that contain the value of one variable or slot.
+    """One or several tensors of a checkpoint that contain the value of one variable or slot."""
 
-    Attributes:
-      names: the names of the tensors in the checkpoint; parts are in order.
-      infos: the `TensorInfo` of these tensors.
-      axis: how the tensors form the value:
-        COPIES: each tensor contains the whole value. Usually there is only one tensor.
-        a number: the tensors are joined along this axis.
-        SLICES: each tensor has the shape of the value, but contains only some slices of it (see
-          `partitions`).
-        None: the tensors belong together, but do not form one value.
-    """
-
-    names: Tuple[str, ...]
+    names: Tuple[str, ...]  # of the tensors in the checkpoint; parts are in order
     infos: Tuple[TensorInfo, ...]
+    # How the tensors form the value. COPIES: each contains the whole value; usually there is one.
+    # A number: they are joined along this axis. SLICES: each has the shape of the value, but only
+    # some slices of it (see `partitions`). None: they belong together, but do not form one value.
     axis: Axis = COPIES
 
     @classmethod

@@ -34,53 +34,31 @@ _PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor i
 
 
 class Entry(NamedTuple):
-    """A tensor in the index.
+    """A tensor in the index."""
 
-    Attributes:
-      dtype: the number of the dtype, a `DataType`.
-      shape: the shape of the whole tensor, even if it is saved in parts.
-      nbytes: the number of the tensor's bytes in a data file; 0 if it is saved in parts.
-      parts: the `Part` of each saved part; empty if the tensor is saved whole.
-    """
-
-    dtype: int
-    shape: Shape
-    nbytes: int
-    parts: Tuple[Part, ...]
+    dtype: int  # the number of the dtype, a `DataType`
+    shape: Shape  # of the whole tensor, even if it is saved in parts
+    nbytes: int  # the number of the tensor's bytes in a data file; 0 if it is saved in parts
+    parts: Tuple[Part, ...]  # the saved parts; empty if the tensor is saved whole
 
 
 class StoredBytes(NamedTuple):
-    """The location of the bytes of a tensor, or of one part of a tensor.
+    """The location of the bytes of a tensor, or of one part of a tensor."""
 
-    Attributes:
-      shard: the number of the data file.
-      offset: the position of the first byte in the data file.
-      nbytes: the number of bytes.
-      crc32c: the masked checksum of these bytes. TensorFlow computes the checksums of strings and
-        variants in another way.
-    """
-
-    shard: int
-    offset: int
-    nbytes: int
-    crc32c: int
+    shard: int  # the number of the data file
+    offset: int  # the position of the first byte in the data file
+    nbytes: int  # the number of bytes
+    crc32c: int  # masked; TensorFlow computes that of strings and variants in another way
 
 
 class Index(NamedTuple):
-    """The parsed index.
+    """The parsed index."""
 
-    Attributes:
-      entries: a dict from name to Entry.
-      stored: a dict from name to a list of StoredBytes, one for each part, in the order of the
-        entry's parts. If a tensor is saved whole, the list has one element. Tensors of which parts
-        are missing are left out.
-      data_bytes: for each data file, the position after its last tensor, in bytes. If the file is
-        smaller, it is incomplete.
-    """
-
-    entries: Dict[str, Entry]
+    entries: Dict[str, Entry]  # by the names of the tensors
+    # By name, the places of all parts, in the order of the entry's parts, or of the whole tensor.
+    # Tensors of which parts are missing are left out.
     stored: Dict[str, List[StoredBytes]]
-    data_bytes: Tuple[int, ...]
+    data_bytes: Tuple[int, ...]  # the smallest size of each data file; a smaller one is incomplete
 
     def data_files(self, prefix: str) -> List[str]:
         """Returns the paths of the data files of the checkpoint with this prefix."""

@@ -97,21 +97,13 @@ def _listed(group: Any, attribute: str) -> List[str]:
 
 
 class ModelInH5(NamedTuple):
-    """The .h5 file of a whole model of Keras 2.
+    """The .h5 file of a whole model of Keras 2."""
 
-    Attributes:
-      weights: a dict from the names of the model's weights to names of datasets.
-      state: the same for the weights of the optimizer; empty if the file has none.
-      infos: a dict from names of datasets to objects with a `dtype` and a `shape`.
-      optimizer: the class of the optimizer; "" if it is unknown.
-      settings: the arguments of the optimizer and of optimizers that it wraps, unchecked.
-    """
-
-    weights: Dict[str, str]
-    state: Dict[str, str]
-    infos: Dict[str, TensorInfo]
-    optimizer: str
-    settings: Dict[str, Any]
+    weights: Dict[str, str]  # {name of a weight of the model: name of a dataset}
+    state: Dict[str, str]  # the same for the optimizer; empty if the file has no such weights
+    infos: Dict[str, TensorInfo]  # by the names of the datasets
+    optimizer: str  # its class; "" if it is unknown
+    settings: Dict[str, Any]  # the arguments of the optimizer and of those in it, unchecked
 
 
 def model_in_h5(path: str) -> ModelInH5:

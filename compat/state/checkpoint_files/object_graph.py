@@ -41,41 +41,26 @@ _VARIABLES, _TRAINED, _STEP = "_variables", "_trainable_variables", "_iterations
 
 
 class SavedOptimizer(NamedTuple):
-    """An optimizer in an object-based checkpoint.
+    """An optimizer in an object-based checkpoint."""
 
-    Attributes:
-      path: the path from the saved object to the optimizer, such as "optimizer".
-      kind: how the graph describes the slots: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED.
-      slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
-      variables: a dict from paths in the optimizer to checkpoint keys. It contains all variables
-        that are not slots, such as hyperparameters and `iterations`.
-      unassigned: a dict like `variables`, for the slots whose trained variable is unknown.
-      name: the name that Keras 2 gave the optimizer, by default that of its class; "" if unknown.
-    """
-
-    path: str
-    kind: str
-    slots: Dict[Tuple[str, str], str]
+    path: str  # from the saved object to the optimizer, such as "optimizer"
+    kind: str  # how the graph describes the slots: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED
+    slots: Dict[Tuple[str, str], str]  # {(trained variable, name of the slot): checkpoint key}
+    # {path in the optimizer: checkpoint key} of the other variables, such as hyperparameters.
     variables: Dict[str, str]
-    unassigned: Dict[str, str]
-    name: str = ""
+    unassigned: Dict[str, str]  # the same for the slots whose trained variable is unknown
+    name: str = ""  # given by Keras 2, by default that of the class; "" if unknown
 
 
 class ObjectGraph(NamedTuple):
-    """The parsed object graph of a checkpoint.
+    """The parsed object graph of a checkpoint."""
 
-    Attributes:
-      variables: a dict from full names of variables, except variables of optimizers, to checkpoint
-        keys. The path of a variable replaces a full name that is empty or not unique.
-      optimizers: a tuple of SavedOptimizers.
-      save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
-      python_states: a dict from the paths of Python objects saved as strings to checkpoint keys.
-    """
-
+    # {full name: checkpoint key} of the variables, except variables of optimizers. The path of a
+    # variable replaces a full name that is empty or not unique.
     variables: Dict[str, str]
     optimizers: Tuple[SavedOptimizer, ...]
-    save_counter: Optional[str]
-    python_states: Dict[str, str]
+    save_counter: Optional[str]  # the key of the counter that `tf.train.Checkpoint` adds
+    python_states: Dict[str, str]  # {path: checkpoint key} of Python objects saved as strings
 
     @property
     def optimizer(self) -> Optional[SavedOptimizer]:

@@ -15,20 +15,15 @@ _UNKNOWN = "type "
 
 
 class TensorInfo(NamedTuple):
-    """The dtype, shape and size of a tensor in a checkpoint.
+    """The dtype, shape and size of a tensor in a checkpoint."""
 
-    Attributes:
-      dtype: the name of the dtype, or the result of `unknown_dtype` if the installed TensorFlow, or
-        a reader without TensorFlow, does not have the dtype.
-      shape: a tuple of ints.
-      nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
-      parts: the `Part` of each saved part, such as the parts of a partitioned variable. Empty if
-        the tensor is saved whole, and in V1 format, whose parts are not parsed.
-    """
-
+    # The name, or the result of `unknown_dtype` if the installed TensorFlow, or a reader without
+    # TensorFlow, does not have the dtype.
     dtype: str
     shape: Shape
-    nbytes: int
+    nbytes: int  # the size in memory; for strings, the size in the file, or 0 if it is unknown
+    # The saved parts, such as those of a partitioned variable. Empty if the tensor is saved whole,
+    # and in V1 format, whose parts are not parsed.
     parts: Tuple[Part, ...] = ()
 
     @property

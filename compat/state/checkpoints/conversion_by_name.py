@@ -24,26 +24,17 @@ from .report import Report, first_and_last, transfer
 
 
 class Move(NamedTuple):
-    """One tensor of the new checkpoint and its source in the old checkpoint.
+    """One tensor of the new checkpoint and its source in the old checkpoint."""
 
-    Attributes:
-      target: the tensor's name in the new checkpoint; None if it is left out.
-      shape: the tensor's shape.
-      dtype: the name of the tensor's dtype.
-      stored: the `StoredTensor` of the old checkpoint; None if the value does not depend on it.
-      note: a text for the report that says how the tensor is changed; "" if it is copied.
-      make: a function that takes the value of `stored`, if there is one, and returns the tensor's
-        value; None to copy the tensors of `stored`, without reading all of them into memory.
-      parts: the parts in which the result of `make` is saved; () to save it whole.
-    """
-
-    target: Optional[str]
+    target: Optional[str]  # the name in the new checkpoint; None if the tensor is left out
     shape: Shape
-    dtype: str
-    stored: Optional[StoredTensor] = None
-    note: str = ""
+    dtype: str  # the name of the dtype
+    stored: Optional[StoredTensor] = None  # None if the value does not depend on the old checkpoint
+    note: str = ""  # for the report: how the tensor is changed; "" if it is copied
+    # From the value of `stored`, if there is one, to the tensor's value. None copies the tensors of
+    # `stored`, without reading all of them into memory.
     make: Optional[Callable[..., Any]] = None
-    parts: Tuple[Part, ...] = ()
+    parts: Tuple[Part, ...] = ()  # in which the result of `make` is saved; () to save it whole
 
     @property
     def sources(self) -> Tuple[str, ...]:

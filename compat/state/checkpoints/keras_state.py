@@ -29,26 +29,15 @@ Rename = Callable[[str], Optional[str]]
 
 
 class StateTensor(NamedTuple):
-    """A variable of a model, or a slot, shared variable or `iterations` of the model's optimizer.
+    """A variable of a model, or a slot, shared variable or `iterations` of its optimizer."""
 
-    Attributes:
-      kind: VARIABLE, SLOT, SHARED or STEP.
-      label: the name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
-      name: the name in a v1 checkpoint, without a scope that the checkpoint may have before it.
-      shape: a tuple of ints.
-      dtype: the name of the dtype.
-      variable: the v1 name of the variable, or of the variable that the slot belongs to; None for
-        SHARED and STEP.
-      slot: the name of the slot or of the shared variable; None for VARIABLE and STEP.
-    """
-
-    kind: str
-    label: str
-    name: str
+    kind: str  # VARIABLE, SLOT, SHARED or STEP
+    label: str  # the name shown to users, such as "dense/kernel" or "dense/kernel, slot m"
+    name: str  # in a v1 checkpoint, without a scope that the checkpoint may have before it
     shape: Tuple[int, ...]
-    dtype: str
-    variable: Optional[str] = None
-    slot: Optional[str] = None
+    dtype: str  # the name of the dtype
+    variable: Optional[str] = None  # the v1 name of the variable, or of the slot's variable
+    slot: Optional[str] = None  # the name of the slot or of the shared variable
 
 
 class KerasState:

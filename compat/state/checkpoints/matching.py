@@ -25,16 +25,10 @@ from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and the matching tensor of a checkpoint.
-
-    Attributes:
-      tensor: the `StateTensor` of the Keras side.
-      stored: the `StoredTensor` of the checkpoint. Its layout may differ if it contains counts of
-        AdagradDecay, and its dtype if it contains integers.
-    """
+    """A tensor of the Keras side, and the matching tensor of a checkpoint."""
 
     tensor: StateTensor
-    stored: StoredTensor
+    stored: StoredTensor  # counts of AdagradDecay may have another layout, integers another dtype
 
     @property
     def note(self) -> str:
@@ -94,17 +88,11 @@ class Match(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """A tensor of the Keras side that no tensor of the checkpoint matches.
-
-    Attributes:
-      tensor: the `StateTensor`.
-      why: the reason.
-      names: the names of tensors that were found in the checkpoint but cannot be used.
-    """
+    """A tensor of the Keras side that no tensor of the checkpoint matches."""
 
     tensor: StateTensor
     why: str
-    names: Tuple[str, ...] = ()
+    names: Tuple[str, ...] = ()  # tensors that were found in the checkpoint but cannot be used
 
 
 Result = Union[Match, Misfit]

@@ -34,23 +34,13 @@ _SHADOWS = ("/ExponentialMovingAverage", "/SWA", "/Lookahead")
 
 
 class StateArray(NamedTuple):
-    """An array of the state.
+    """An array of the state."""
 
-    Attributes:
-      key: the array's name in a state file.
-      dtype: the name of the dtype.
-      shape: the shape in a state file.
-      stored: the `StoredTensor` of the checkpoint. Its shape differs from `shape` if the checkpoint
-        has AdagradDecay's counts in the other layout.
-      counts: the layout of AdagradDecay's counts in the checkpoint; None if the state file has the
-        same layout.
-    """
-
-    key: str
-    dtype: str
-    shape: Shape
-    stored: StoredTensor
-    counts: Optional[CountLayout] = None
+    key: str  # the array's name in a state file
+    dtype: str  # the name of the dtype
+    shape: Shape  # in a state file
+    stored: StoredTensor  # of another shape if `counts` is given
+    counts: Optional[CountLayout] = None  # of AdagradDecay's counts, if the state file has another
 
     def read(self, checkpoint: PlainCheckpoint) -> np.ndarray:
         """Reads the array.
@@ -82,21 +72,13 @@ class StateArray(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The state of a rule in a checkpoint.
+    """The state of a rule in a checkpoint."""
 
-    Attributes:
-      arrays: the `StateArray` objects, except the global step.
-      step: the name of the global step in the checkpoint; None if there is none.
-      trained: the names of the variables that the rule trains, as in state files.
-      untrained: the names of the other variables.
-      left_out: the names of tensors that are not part of the state, in the checkpoint.
-    """
-
-    arrays: Tuple[StateArray, ...]
-    step: Optional[str]
-    trained: Tuple[str, ...]
-    untrained: Tuple[str, ...]
-    left_out: Tuple[str, ...]
+    arrays: Tuple[StateArray, ...]  # without the global step
+    step: Optional[str]  # the name of the global step in the checkpoint; None if there is none
+    trained: Tuple[str, ...]  # the variables that the rule trains, by their names in state files
+    untrained: Tuple[str, ...]  # the names of the other variables
+    left_out: Tuple[str, ...]  # tensors of the checkpoint that are not part of the state
 
 
 def plan(checkpoint: PlainCheckpoint, record: Record, name_map: Optional[OldToNew] = None) -> Plan:
