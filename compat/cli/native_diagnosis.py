@@ -94,8 +94,7 @@ def reason(cls: type) -> Optional[str]:
 def sources(cls: type) -> List[str]:
     """Returns the C sources of the kernels for dense and for sparse float32 gradients.
 
-    Raises:
-      UnsupportedError: one of the two kernels cannot be generated.
+    Raises an UnsupportedError if one of the two kernels cannot be generated.
     """
     make = functools.partial(made, cls)
     return [kernel_choice.source_of(make, tf.float32, sparse) for sparse in (False, True)]

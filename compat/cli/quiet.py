@@ -14,8 +14,7 @@ from typing import Iterator, TextIO
 def silence() -> Iterator[TextIO]:
     """Keeps the logs of TensorFlow's Python and C++ code off the terminal.
 
-    Yields:
-      A stream to the terminal's stderr, for output that must remain visible.
+    Yields a stream to the terminal's stderr, for output that must remain visible.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()

@@ -82,8 +82,7 @@ def add_command(commands: terminal.Commands):
 def execute(arguments: argparse.Namespace) -> int:
     """Runs a script in this process, with the script's `sys.argv` and `sys.path`.
 
-    Returns:
-      The exit code. If the script ends the process, this function does not return.
+    Returns the exit code, unless the script ends the process.
     """
     script = arguments.argv[0]
     is_module = arguments.is_module

@@ -16,10 +16,7 @@ from .. import messages
 def load(name: str) -> Any:
     """Imports an object, "package.module:object". The current folder is searched, too.
 
-    The object may be nested, such as "Trainer.build".
-
-    Raises:
-      ImportError: the module or the object does not exist, or importing the module raises an error.
+    The object may be nested, such as "Trainer.build". Raises an ImportError if there is none.
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):
@@ -46,9 +43,8 @@ def made(name: str) -> Any:
 def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function that the user has named, or one that imports the user's module.
 
-    Raises:
-      ImportError: the function raises an error. The message contains `name`, as the user gave it,
-        and this error with its line number.
+    Errors of the function become an ImportError that contains `name`, as the user gave it, and the
+    error with its line number.
     """
     try:
         return function(*arguments)

@@ -24,11 +24,7 @@ def adapter_of(optimizer: Any) -> Optional[KerasAdapter]:
 
 
 def adapter_of_api(api: str = "auto") -> KerasAdapter:
-    """Returns the `KerasAdapter` of an `api`; "auto" means the Keras version of `tf.keras`.
-
-    Raises:
-      ValueError: there is no such `api`.
-    """
+    """Returns the `KerasAdapter` of an `api`; "auto" means the Keras version of `tf.keras`."""
     if api == "auto":
         return KERAS_3 if versions.keras_facts()["generation"] == 3 else KERAS_2
     if api not in _ADAPTERS:

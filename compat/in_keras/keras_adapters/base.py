@@ -27,23 +27,15 @@ class KerasAdapter:
     """Gives access to the optimizers of Keras 2 or of Keras 3.
 
     A bridged optimizer was made by `to_keras`. The class of a plain optimizer is one of Keras' own.
-
-    Attributes:
-      api: the argument `api` of `to_keras`.
-      title: the name of this Keras in messages.
-      name: the name under which users import the Keras module.
-      keras: the module of this Keras. Raises an ImportError if it is not installed.
-      base: the base class of Keras' optimizers. Raises an ImportError if Keras is not installed.
-      is_built_once: whether an optimizer can be built only once, so that it cannot train further
-        variables later.
     """
 
-    api: str
-    title: str
-    name: str
+    api: str  # the argument of `to_keras`
+    title: str  # the name of this Keras in messages
+    name: str  # under which users import the Keras module
+    # The module, and the base class of optimizers. An ImportError says that it is not installed.
     keras: Any
     base: Any
-    is_built_once = False
+    is_built_once = False  # if so, an optimizer cannot train further variables later
 
     @property
     def optimizers(self) -> ModuleType:
@@ -82,9 +74,8 @@ class KerasAdapter:
     def rate(self, optimizer: KerasOptimizer) -> Rate:
         """Returns the learning rate: a number, a schedule or a user's function.
 
-        Raises:
-          ValueError: the learning rate is an object that plain optimizers cannot keep, such as a
-            tensor of a graph.
+        Raises a ValueError for an object that plain optimizers cannot keep, such as a tensor of a
+        graph.
         """
         rate = self.raw_rate(optimizer)
         if self.is_schedule(rate):
@@ -131,9 +122,8 @@ class KerasAdapter:
     ) -> KerasVariables:
         """Returns a list of the variables for which a bridged optimizer has state.
 
-        Raises:
-          ValueError: the optimizer has state for other variables than `variables`, which the user
-            passed (or None), or for variables that have been deleted.
+        Raises a ValueError if these are others than `variables`, which the user passed (or None),
+        or if some of them have been deleted.
         """
         raise NotImplementedError
 
@@ -151,9 +141,8 @@ class KerasAdapter:
     ) -> KerasVariables:
         """Returns a list of the variables for which a plain optimizer has state.
 
-        Raises:
-          ValueError: see `variables_of`; or `variables` is None, and the optimizer does not store
-            which variables it trains.
+        Raises the errors of `variables_of`; also if `variables` is None, and the optimizer does not
+        store which variables it trains.
         """
         raise NotImplementedError
 

@@ -23,8 +23,7 @@ from .driver import V1Driver
 def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:
     """Adds the configuration of the v1 optimizer to the one that Keras' own `get_config` returns.
 
-    Raises:
-      ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
+    Raises a ValueError if an argument of the v1 optimizer cannot be read or is not plain data.
     """
     current = {name: driver.values.current(name) for name in driver.values.exact}
     options = driver.settings.options._asdict()

@@ -51,15 +51,6 @@ class V1Driver:
 
     A bridged optimizer keeps its driver in the attribute `_v1`. Other packages read everything
     about the v1 optimizer from the driver. The v1 optimizer itself does not change.
-
-    Attributes:
-      optimizer: the copy of the v1 optimizer.
-      leaf: the only leaf: `optimizer` itself, or the leaf in a wrapper. None if a wrapper contains
-        several leaves.
-      settings: the `BridgeSettings` of the v1 optimizer, with empty `inputs`.
-      owner: the Keras optimizer, a `StateOwner`.
-      values: the `HyperparameterValues`.
-      global_step: the argument of `to_keras`. A variable is the `iterations` of `owner` already.
     """
 
     def __init__(
@@ -71,11 +62,12 @@ class V1Driver:
     ):
         self.owner = owner
         self.settings = settings._replace(inputs={})
-        self.global_step = global_step
+        self.global_step = global_step  # a variable is the `iterations` of `owner` already
         self._step = None  # the `_RunningStep` that is running
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
         self._nested = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
         leaves = nesting.leaves(self.optimizer)
+        # The only leaf: `optimizer` itself, or the leaf in a wrapper.
         self.leaf = leaves[0] if len(leaves) == 1 else None
         self.values = HyperparameterValues(self.settings, owner, self.optimizer, self.leaf)
         for leaf in leaves:

@@ -31,19 +31,13 @@ class StateOwner:
     """The interface of the Keras optimizers that `to_keras` makes (bridged optimizers).
 
     A bridged optimizer contains a `V1Driver`, which runs the v1 optimizer. The `V1Driver` calls
-    these methods to create and find variables.
-
-    Attributes:
-      creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
-      non_slots: a dict from the names of the shared (non-slot) variables to these variables.
-      weights: a list of all variables of the Keras optimizer.
-      has_trained: whether the optimizer was built, or has made a training step.
-      get_slot_names(): returns the names of the existing slots.
+    these methods to create and find variables, and the Keras optimizer's `weights` and
+    `get_slot_names`.
     """
 
-    creates_variables = False
-    non_slots: Dict[str, Variable]
-    has_trained: bool
+    creates_variables = False  # whether the Keras optimizer itself is creating a variable now
+    non_slots: Dict[str, Variable]  # the shared (non-slot) variables, by name
+    has_trained: bool  # whether the optimizer was built, or has made a training step
     __init__: Any  # subclasses have another base class, whose constructor takes arguments
 
     def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
@@ -103,8 +97,7 @@ class StateOwner:
     def trained_variables(self) -> List[KerasVariable]:
         """Returns the variables that have state, in the order in which their training began.
 
-        Raises:
-          ValueError: some of these variables have been deleted.
+        Raises a ValueError if some of these variables have been deleted.
         """
         raise NotImplementedError
 

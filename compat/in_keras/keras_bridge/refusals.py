@@ -59,13 +59,9 @@ def check_has_weight_decay(optimizer: V1Optimizer):
 
 
 def check_global_step(global_step: Any, may_be_ref: bool):
-    """Checks the argument `global_step` of `to_keras`.
+    """Raises the errors of `to_keras` for its argument `global_step`.
 
     `may_be_ref` says whether Keras can increment a ref variable.
-
-    Raises:
-      TypeError: it is not an integer scalar variable, None or "iterations".
-      ValueError: it is given outside of a TF1 graph.
     """
     if isinstance(global_step, str) and global_step == "iterations":
         return
@@ -99,9 +95,7 @@ def set_too_late(name: str, value: float) -> RuntimeError:
 def sparse_updates_explained(optimizer: V1Optimizer):
     """Raises errors that explain why the sparse update in this scope cannot be built.
 
-    Raises:
-      NotImplementedError: the optimizer has no sparse update.
-      ValueError: the update is being compiled with XLA, but it needs a kernel that XLA lacks.
+    The optimizer has none, or it is being compiled with XLA and needs a kernel that XLA lacks.
     """
     name = type(optimizer).__name__
     graph = tf.compat.v1.get_default_graph() if versions.compiling_with_xla() else None

@@ -55,11 +55,7 @@ class V1InKeras(StateOwner):
     def from_config(
         cls, config_: configuration.Configuration, custom_objects: Optional[Dict[str, Any]] = None
     ) -> KerasOptimizer:
-        """Makes the optimizer that `get_config` described.
-
-        Raises:
-          ValueError: the v1 optimizer's class is not registered.
-        """
+        """Makes the optimizer that `get_config` described."""
         made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
         return super().from_config(made, custom_objects=custom_objects)
 

@@ -24,21 +24,11 @@ Make = Callable[[], KerasOptimizer]
 
 
 def find(source: Any) -> Union[V1Optimizer, Tuple[Make, str]]:
-    """Converts the argument of `to_v1` to a factory and a name, or to a v1 optimizer.
+    """Converts the argument of `to_v1` to a function that makes Keras optimizers, and a name.
 
-    Args:
-      source: a Keras optimizer, a factory (a function that makes a Keras optimizer), the class of a
-        Keras optimizer, or the name of the class.
-
-    Returns:
-      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `source` was
-      made by `to_keras` and uses no options of Keras (such as clipping) and no Keras schedule, the
-      result is a copy of the v1 optimizer in it instead.
-
-    Raises:
-      ImportError: the required Keras is not installed.
-      TypeError: `source` has another type.
-      ValueError: the settings of the Keras optimizer `source` cannot be read completely.
+    `source` is a Keras optimizer, a function that makes one, the class of a Keras optimizer, or the
+    name of the class. If `source` was made by `to_keras` and uses no options of Keras (such as
+    clipping) and no Keras schedule, the result is a copy of the v1 optimizer in it instead.
     """
     if isinstance(source, str):
         source = _class_named(source)

@@ -28,19 +28,13 @@ _UNNAMED = re.compile(r"variable(_\d+)?$")
 class KerasOptimizerInGraph:
     """A Keras optimizer made for one graph (or for eager execution), and its variables.
 
-    Args:
-      make: a function that makes the Keras optimizer.
-      name: the name of the v1 optimizer, which is part of the names of variables.
-
-    Attributes:
-      keras: the Keras optimizer.
-      adapter: the optimizer's `KerasAdapter`.
-      variables: the variables that the Keras optimizer has created, in order of creation.
+    `make` makes the Keras optimizer. `name` is the name of the v1 optimizer, which is part of the
+    names of variables.
     """
 
     def __init__(self, make: factories.Make, name: str):
         self._name = name
-        self.variables = []
+        self.variables = []  # that the Keras optimizer has created, in order of creation
         self._slots = {}  # slot name -> id of the trained variable -> slot variable
         self._slot_ids = set()
         self._built_for = []

@@ -17,9 +17,8 @@ _REGISTER = "@keras.saving.register_keras_serializable()"
 def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     """Returns the class name and the configuration of an OptimizerV2.
 
-    Raises:
-      ValueError: `get_config` lacks an argument of the constructor, or the class is not
-        registered and has the name of another class.
+    Raises a ValueError if `get_config` lacks an argument of the constructor, or if the class is not
+    registered and has the name of another class.
     """
     cls = type(optimizer)
     config = dict(optimizer.get_config())

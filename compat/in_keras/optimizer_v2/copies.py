@@ -16,9 +16,7 @@ from ..v1_optimizers import copying, graph_names
 def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
     """Returns a copy of an OptimizerV2, without variables.
 
-    Raises:
-      TypeError: Keras 3 would not call methods that the class overrides.
-      ValueError: the optimizer has trained, scales the loss, or was made by `to_keras`.
+    Raises the errors of `to_keras` if Keras 3 cannot train with this optimizer.
     """
     name = type(optimizer).__name__
     if versions.for_a_session():

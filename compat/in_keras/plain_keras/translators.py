@@ -23,11 +23,7 @@ class Translator:
     """Translates between the v1 optimizers of one class and their counterpart in Keras 2 or 3.
 
     `to_keras` makes bridged optimizers; a plain optimizer is an instance of one of Keras' own
-    classes.
-
-    Args:
-      optimizer: a bridged or plain optimizer. Its version of Keras is used.
-      v1_class: the class of the v1 optimizers.
+    classes. The version of Keras is that of `optimizer`, which is bridged or plain.
     """
 
     def __init__(self, optimizer: Any, v1_class: type) -> None:

@@ -40,11 +40,9 @@ def names(
 ) -> StateNames:
     """Returns the `StateNames` of an optimizer, after creating its state in a scratch graph.
 
-    Args:
-      optimizer: a v1 optimizer, or a Keras optimizer made by `to_keras`.
-      variables: a dict from the v1 name of each variable to train to its (shape, dtype).
-      originals: a dict from the same names to Keras variables. A MultiOptimizer routes these,
-        instead of the variables of the scratch graph, to its nested optimizers.
+    `optimizer` is of v1, or made by `to_keras`. `variables` has the (shape, dtype) of each variable
+    to train, by its v1 name, and `originals` the Keras variables by the same names. A
+    MultiOptimizer routes these, instead of those of the scratch graph, to its nested optimizers.
     """
     v1_optimizer = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if v1_optimizer is optimizer:

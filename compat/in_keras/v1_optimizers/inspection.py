@@ -29,11 +29,8 @@ def learning_rate_attributes(optimizer: V1Optimizer, lr_attr: Any = None) -> Tup
     """Returns a tuple of the names of the attributes that contain the learning rate.
 
     The tuple is empty if the user's `lr_attr` is False, or if the learning rate of a
-    `RuleOptimizer` is None, or if one of this package has no learning rate.
-
-    Raises:
-      ValueError: the optimizer has no attribute `lr_attr`; or the search finds no attribute, or
-        several attributes with different values.
+    `RuleOptimizer` is None, or if one of this package has no learning rate. Raises a ValueError if
+    there is no attribute `lr_attr`, or if the search finds none, or several with different values.
     """
     if lr_attr is False:
         return ()
@@ -68,11 +65,8 @@ def step_attribute(
 ) -> Optional[str]:
     """Returns the name of the attribute that contains the global step, or None.
 
-    The attributes `excluded` are known not to be the global step.
-
-    Raises:
-      ValueError: the optimizer has no attribute `global_step_attr`; or an attribute looks like a
-        global step, but has an unknown name.
+    The attributes `excluded` are known not to be the global step. Raises a ValueError if there is
+    no attribute `global_step_attr`, or if one looks like a global step, but has an unknown name.
     """
     state = vars(optimizer)
     name = type(optimizer).__name__
@@ -114,17 +108,14 @@ def _is_integer_scalar(value: Any) -> bool:
 def hyperparameters(
     optimizer: V1Optimizer, set_in_each_step: Mapping[str, DType]
 ) -> Dict[str, Any]:
-    """Finds the hyperparameters that can be set while training.
+    """Returns a dict of the hyperparameters that can be set while training, by their arguments.
 
-    These are the numbers that `_prepare` reads, with two exceptions: numbers that `_prepare`
-    compares or computes with in Python, and numbers that an update method reads. An update method
-    runs only when the graph is built, so a later change of the number would have no effect. The
-    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
+    These are the numbers that `_prepare` reads from attributes `_<argument>`, with two exceptions:
+    numbers that `_prepare` compares or computes with in Python, and numbers that an update method
+    reads. An update method runs only when the graph is built, so a later change of the number would
+    have no effect. The update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
 
     `set_in_each_step` has the attributes that `to_keras` sets in each step, and their dtypes.
-
-    Returns:
-      A dict from constructor arguments to the numbers in the attributes `_<argument>`.
     """
     reads = _reads_of_prepare(optimizer, set_in_each_step)
     reads -= _names_in_update_methods(type(optimizer)) | set(set_in_each_step)

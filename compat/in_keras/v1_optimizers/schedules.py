@@ -42,12 +42,8 @@ def for_keras(rate: Rate, optimizer: KerasOptimizer, keras: KerasPackage) -> Rat
 
     The rate may be a number, tensor, variable, Keras schedule, callable without arguments, a
     `CyclicalLearningRate`, or a result of `tf.compat.v1.train.exponential_decay(…, global_step, …)`
-    and similar functions.
-
-    Raises:
-      TypeError: `rate` is something else.
-      ValueError: `rate` is NaN, infinite or not a scalar; or it is a tensor of a graph while
-        executing eagerly.
+    and similar functions. Other objects raise a TypeError, and numbers that are NaN, infinite or no
+    scalar, and tensors of a graph while executing eagerly, a ValueError.
     """
     rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):

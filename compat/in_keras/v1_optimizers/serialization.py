@@ -138,18 +138,12 @@ def to_config(
     skip: Collection[str],
     nested_config: Optional[Callable[[V1Optimizer], Configuration]] = None,
 ) -> Configuration:
-    """Returns a v1 optimizer as plain data.
+    """Returns a v1 optimizer as plain data, or raises a ValueError if that is impossible.
 
-    Args:
-      optimizer: the optimizer.
-      cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
-      overrides: a dict from names of arguments to values that replace the values in the attributes.
-        Names that the constructor lacks are ignored.
-      skip: names of attributes, such as `_global_step`, whose arguments are omitted.
-      nested_config: a function that returns a nested optimizer as plain data.
-
-    Raises:
-      ValueError: an argument cannot be read or is not plain data.
+    `cls` is the class to save; for a copy that `to_keras` has made, that of the v1 optimizer.
+    `overrides` has values of arguments that replace those in the attributes, unless the constructor
+    lacks them. The arguments of the attributes `skip`, such as `_global_step`, are omitted.
+    `nested_config` returns a nested optimizer as plain data.
     """
     if hasattr(cls, "get_config"):
         arguments = dict(cls.get_config(optimizer))

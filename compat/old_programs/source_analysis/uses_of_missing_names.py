@@ -41,10 +41,6 @@ class MissingUses(ast.NodeVisitor):
 
     `names` resolves the names of all modules. `is_missing` returns whether a full dotted name is
     missing. It is called for names of TensorFlow and of the libraries in `old_names`.
-
-    Attributes:
-      uses: a list of `MissingUse`.
-      expected: a dict from each missing full name that guarded code uses to its guards.
     """
 
     def __init__(
@@ -52,6 +48,7 @@ class MissingUses(ast.NodeVisitor):
     ) -> None:
         self.module = module
         self.uses: List[MissingUse] = []
+        # From each missing full name that guarded code uses to its guards.
         self.expected: Dict[str, Tuple[str, ...]] = {}
         self._names, self._is_missing_here = names, is_missing
         self._scope = module.scope

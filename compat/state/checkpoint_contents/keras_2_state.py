@@ -46,12 +46,7 @@ class SavedByKeras2(NamedTuple):
 def saved_state(path: str) -> SavedByKeras2:
     """Returns the `SavedByKeras2` of a file, without reading its data.
 
-    Args:
-      path: an .h5 file, a checkpoint of tf.train.Checkpoint, or the folder of a SavedModel.
-
-    Raises:
-      CheckpointError: there is no such file, it is damaged, or it contains no state of an
-        OptimizerV2.
+    `path` is an .h5 file, a checkpoint of tf.train.Checkpoint, or the folder of a SavedModel.
     """
     if not file_endings.ending_of(path, file_endings.KERAS):
         return _in_checkpoint(open_checkpoint(paths.in_saved_model(path)))

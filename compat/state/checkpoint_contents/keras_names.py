@@ -71,9 +71,8 @@ def recognise(
 ) -> Tuple[Counter[Tuple[str, str, str]], Dict[str, str]]:
     """Finds the classes of Keras optimizers (see `optimizer_names`), and their slots' roles.
 
-    Returns:
-      A Counter from (label shown to users, name of the optimizer, scope) to the number of
-      variables; and a dict from the names of slots to their roles, such as "m".
+    Returns a Counter from (label shown to users, name of the optimizer, scope) to the number of
+    variables; and a dict from the names of slots to their roles, such as "m".
     """
     slots = collections.defaultdict(dict)  # {(optimizer, scope): {variable: roles}}
     roles = {}

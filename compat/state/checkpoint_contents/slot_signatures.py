@@ -166,16 +166,11 @@ def forms(variable: _Tensor, slot: _Tensor) -> Set[str]:
 def recognise(
     name: str, layouts: Sequence[List[Set[str]]], powers: Set[str]
 ) -> List[Tuple[str, Tuple[str, ...]]]:
-    """Guesses each variable's optimizer from its slots.
+    """Guesses each variable's optimizer from the `forms` of its slots.
 
-    Args:
-      name: the optimizer's name in the names of all these slots.
-      layouts: for each variable, a list of the `forms` of each slot.
-      powers: the names of the powers of beta in the checkpoint.
-
-    Returns:
-      A list with a pair for each variable: a label shown to users, and a tuple of the slots' roles.
-      The tuple is empty if the roles are unknown.
+    `name` is the optimizer's name in the names of all these slots, and `powers` are the names of
+    the powers of beta in the checkpoint. Returns a pair for each variable: a label shown to users,
+    and the slots' roles, () if they are unknown.
     """
     is_known_name = name in _NAMES
     candidates = _FOR_UNKNOWN_NAMES
@@ -207,9 +202,8 @@ def recognise(
 def recognise_roles(layouts: Sequence[Mapping[str, Set[str]]], powers: Set[str]) -> str:
     """Returns the label of the optimizer in an object-based checkpoint, which contains the roles.
 
-    Args:
-      layouts: for each variable, a dict from the slots' roles to their forms.
-      powers: the names of the optimizer's shared variables, including the powers of beta.
+    `layouts` has, for each variable, the `forms` of its slots by their roles. `powers` are the
+    names of the optimizer's shared variables, including the powers of beta.
     """
     signatures_by_label = collections.defaultdict(list)
     for signature in _SIGNATURES:

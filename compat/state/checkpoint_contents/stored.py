@@ -106,12 +106,7 @@ class StoredTensor(NamedTuple):
             self.read(checkpoint)
 
     def read(self, checkpoint: Any) -> np.ndarray:
-        """Reads the value.
-
-        Raises:
-          CheckpointError: the data are damaged.
-          ValueError: copies of the value differ.
-        """
+        """Reads the value. Raises a ValueError if copies of the value differ."""
         if self.axis == SLICES:
             pieces = [(part, checkpoint.read(name, part)) for name, part in self._named_parts()]
             value = np.zeros(self.infos[0].shape, pieces[0][1].dtype)

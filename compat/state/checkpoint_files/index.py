@@ -71,16 +71,11 @@ class Index(NamedTuple):
         size_of: Callable[[str], Optional[int]],
         dtype_of: Callable[[int], Tuple[str, int]],
     ) -> Dict[str, TensorInfo]:
-        """Returns a dict from names to `TensorInfo`, after checks against the data files.
+        """Returns a dict from names to `TensorInfo`. Raises a CheckpointError if files do not fit.
 
-        Args:
-          prefix: the prefix of the checkpoint.
-          size_of: a function that returns the size of a file; None if the file does not exist.
-          dtype_of: a function from the number of a dtype to its name (see `TensorInfo`) and the
-            number of bytes of an element; 0 if this number varies or is unknown.
-
-        Raises:
-          CheckpointError: a data file is missing or truncated, or a tensor does not fit its data.
+        `size_of` returns the size of a file, or None if it does not exist. `dtype_of` returns the
+        name of the dtype with a number (see `TensorInfo`), and the bytes of an element; 0 if these
+        vary or are unknown.
         """
         for path, needed in zip(self.data_files(prefix), self.data_bytes):
             size = size_of(path)
@@ -136,11 +131,7 @@ def is_table(content: bytes) -> bool:
 
 
 def parse_index(content: bytes) -> Index:
-    """Returns the Index in the bytes of an index file.
-
-    Raises:
-      ValueError: the content is not an index, or its format is not supported.
-    """
+    """Returns the Index in the bytes of an index file. Other content raises a ValueError."""
     try:
         return _as_index(list(_records(content)))
     except (IndexError, struct.error, WireError) as error:

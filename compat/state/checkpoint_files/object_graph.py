@@ -64,11 +64,7 @@ class ObjectGraph(NamedTuple):
 
     @property
     def optimizer(self) -> Optional[SavedOptimizer]:
-        """The only optimizer; None if the checkpoint has no optimizer.
-
-        Raises:
-          ValueError: the checkpoint has several optimizers.
-        """
+        """The only optimizer, or None. Several optimizers raise a ValueError."""
         if len(self.optimizers) > 1:
             paths = ", ".join(optimizer.path for optimizer in self.optimizers)
             raise ValueError(f"The checkpoint contains several optimizers: {paths}.")

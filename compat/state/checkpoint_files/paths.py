@@ -64,17 +64,11 @@ def as_text(path: Any, argument: str = "path", signature: str = "") -> str:
 
 
 def locate(path: Any) -> Tuple[str, str]:
-    """Finds the checkpoint that a path refers to.
+    """Finds the checkpoint that a path refers to, or raises a CheckpointError with what is there.
 
-    Args:
-      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
-        to the latest checkpoint in it.
-
-    Returns:
-      The prefix (in V1 format the path of the file, or the pattern of several files), and V1 or V2.
-
-    Raises:
-      CheckpointError: there is no checkpoint. The message describes what was found instead.
+    `path` is the prefix of a checkpoint, its `.index` file, a file in V1 format, or a folder, which
+    refers to the latest checkpoint in it. Returns the prefix (in V1 format the path of the file, or
+    the pattern of several files), and V1 or V2.
     """
     path = as_text(path)
     prefix = prefix_of(path)

@@ -43,15 +43,9 @@ _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
 class PlainCheckpoint:
     """A checkpoint to read from.
 
-    Args:
-      path: the prefix of a checkpoint, its `.index` file, or a folder (its latest checkpoint).
-
-    Attributes:
-      path: the prefix.
-      tensors: a dict from names to `TensorInfo`.
-
-    Raises:
-      CheckpointError: there is no such checkpoint, it is of another kind, truncated or corrupt.
+    `path` is the prefix of a checkpoint, its `.index` file, or a folder (its latest checkpoint).
+    The attribute `path` is the prefix, and `tensors` has the `TensorInfo` of each name. A missing,
+    truncated or corrupt checkpoint, or one of another kind, raises a CheckpointError.
     """
 
     def __init__(self, path: Any) -> None:
@@ -87,11 +81,7 @@ class PlainCheckpoint:
                 )
 
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor, and joins its parts. Needs at most twice the tensor's memory.
-
-        Raises:
-          CheckpointError: NumPy does not have its dtype, or its data are damaged.
-        """
+        """Reads a tensor, and joins its parts. Needs at most twice the tensor's memory."""
         info = self.tensors[name]
         if not info.is_readable:
             raise CheckpointError(f"{self.path!r}: NumPy does not have the dtype of {name!r}.")

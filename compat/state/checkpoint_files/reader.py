@@ -28,14 +28,9 @@ from .tensor_info import TensorInfo, unknown_dtype
 
 
 def open_checkpoint(path: Any) -> Checkpoint:
-    """Returns a Checkpoint after checks that its files are complete. Does not read its data.
+    """Returns the Checkpoint of a path (see `paths.locate`), without reading its data.
 
-    Args:
-      path: see `paths.locate`.
-
-    Raises:
-      CheckpointError: there is no checkpoint, it is truncated or corrupt, or `path` is a file of
-        another kind.
+    Raises a CheckpointError if there is none, or if it is truncated or corrupt.
     """
     return Checkpoint(*paths.locate(path))
 
@@ -43,10 +38,8 @@ def open_checkpoint(path: Any) -> Checkpoint:
 class Checkpoint:
     """A checkpoint to read from, created by `open_checkpoint`.
 
-    Attributes:
-      path: the checkpoint's prefix; in V1 format, its file or the pattern of its files.
-      format: "V1" or "V2".
-      tensors: a dict from name to TensorInfo, without the object graph.
+    `path` is the prefix; in V1 format, the file or the pattern of the files. `tensors` has the
+    `TensorInfo` of each name, without the object graph.
     """
 
     def __init__(self, path: str, format: str) -> None:
@@ -128,9 +121,8 @@ class Checkpoint:
     def read(self, name: str, part: Optional[Part] = None) -> np.ndarray:
         """Returns a tensor, or a part of it (shape, offset in the tensor), as a NumPy array.
 
-        Raises:
-          CheckpointError: there is no tensor of that name, its data are damaged, the installed
-            TensorFlow lacks its dtype, or the checkpoint has been overwritten since it was opened.
+        Raises a CheckpointError if there is no such tensor, its data are damaged, the installed
+        TensorFlow lacks its dtype, or the checkpoint has been overwritten since it was opened.
         """
         info = self.info(name)
         if not info.is_readable:
@@ -178,11 +170,7 @@ class Checkpoint:
 
     @property
     def object_graph(self) -> Optional[ObjectGraph]:
-        """The ObjectGraph of an object-based checkpoint; None for a name-based checkpoint.
-
-        Raises:
-          CheckpointError: the data of the graph are damaged.
-        """
+        """The ObjectGraph of an object-based checkpoint; None for a name-based checkpoint."""
         if OBJECT_GRAPH not in self._infos or self._object_graph is not None:
             return self._object_graph
         try:

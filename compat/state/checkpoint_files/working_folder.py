@@ -26,17 +26,9 @@ class WorkingFolder:
     There is no lock on Windows, on file systems without locks, or on file systems that only
     TensorFlow can open (`gs://…`).
 
-    Args:
-      target: the path of the file or checkpoint to be written. Missing parent folders are created,
-        and removed at the end if they are still empty.
-      wait: whether to wait until another writer is done, instead of raising an error.
-
-    Attributes:
-      path: the path of the folder `.NAME.writing`.
-      left_behind: whether a killed process had left files in the folder.
-
-    Raises:
-      CheckpointError: on entering, if another writer uses the folder and `wait` is False.
+    Missing parent folders of the `target` are created, and removed at the end if they are still
+    empty. If another writer uses the folder, `wait` says whether to wait until it is done, instead
+    of raising a CheckpointError. `left_behind` says whether a killed process had left files there.
     """
 
     def __init__(self, target: str, wait: bool = False) -> None:

@@ -35,28 +35,16 @@ class CheckpointWriter:
     thread or process at a time can write to the same `path` (`WorkingFolder` says where there is
     no lock). At most one large tensor and 64 MB of small tensors are in memory at a time; strings
     copied from parts or from a checkpoint in V1 format are not counted, because their size is
-    unknown. At the end, the `checkpoint` file beside `path` names the new checkpoint as the latest,
-    as after `Saver.save`.
+    unknown. At the end, if `is_latest`, the `checkpoint` file beside `path` names the new
+    checkpoint as the latest, as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it. The name of a data
     file contains the number of data files. If the old index has the same number, the writer splits
     the last new data file, so that the new files have other names. It cannot split a file with a
     single tensor; then no checkpoint exists while the files are renamed.
 
-    Args:
-      path: the prefix of the checkpoint. Its folder is created if necessary.
-      overwrite: whether to replace an existing checkpoint.
-      is_latest: whether the `checkpoint` file beside `path` names the new checkpoint.
-
-    Attributes:
-      path: the prefix.
-      working: the `WorkingFolder`.
-
-    Raises:
-      CheckpointError: on entering, if `path` cannot be a checkpoint's prefix, if the checkpoint
-        exists and `overwrite` is False, or if another writer uses `path`. On leaving, if writing
-        failed, if no tensor was added, or if a checkpoint from which tensors were copied has
-        changed.
+    Raises a CheckpointError on entering, if `path` cannot be written; and on leaving, if writing
+    failed, no tensor was added, or a checkpoint from which tensors were copied has changed.
     """
 
     def __init__(self, path: Any, overwrite: bool = False, is_latest: bool = True) -> None:
@@ -131,8 +119,7 @@ class CheckpointWriter:
     def add(self, name: str, array: Any, part: Optional[Place] = None) -> None:
         """Writes a tensor, or one part of a larger tensor; then `part` is its `Place`.
 
-        Raises:
-          CheckpointError: the name is not allowed or already used, or writing failed.
+        A CheckpointError says that the name is not allowed or already used, or that writing failed.
         """
         array = reader.as_array(array)
         dtype = "string" if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype).name
@@ -152,11 +139,8 @@ class CheckpointWriter:
         """Copies a tensor of another checkpoint; its name there is `source_name`, or else `name`.
 
         If the tensor becomes a part of a bigger tensor, `part` is a pair as for `add`. Otherwise
-        the copy is saved in the same parts as the tensor.
-
-        Raises:
-          CheckpointError: `checkpoint` has no such tensor, the tensor's data are damaged, the new
-            name is not allowed or already used, or writing failed.
+        the copy is saved in the same parts as the tensor. The errors are those of `add`, and of
+        reading the tensor.
         """
         source_name = name if source_name is None else source_name
         self._sources[id(checkpoint)] = checkpoint

@@ -82,11 +82,8 @@ def write(
 ) -> None:
     """Writes moves from a checkpoint to a new checkpoint, which appears complete, or not at all.
 
-    After each move, calls `advance`, which shows progress, with the number of the move's bytes.
-
-    Raises:
-      CheckpointError: the new checkpoint exists already, two tensors would have the same name, or
-        the old checkpoint is damaged.
+    After each move, calls `advance`, which shows progress, with the number of the move's bytes. Two
+    tensors of the same name, and the errors of reading and writing, raise a CheckpointError.
     """
     names = collections.Counter(move.target for move in moves)
     duplicates = [name for name, count in names.items() if count > 1]
@@ -115,14 +112,9 @@ def report(
 def to_saver(checkpoint: Checkpoint, name_map: Optional[OldToNew] = None) -> List[Move]:
     """Returns the moves to a name-based checkpoint in which the parts of variables are joined.
 
-    Args:
-      checkpoint: a name-based `Checkpoint`.
-      name_map: a dict from old names to new names, or to None to leave a tensor out. The slots of a
-        variable are renamed or left out together with the variable.
-
-    Raises:
-      CheckpointError: the checkpoint contains tensors that cannot be converted, or the map contains
-        a name that no tensor has.
+    `name_map` is a dict from old names to new names, or to None to leave a tensor out. The slots of
+    a variable are renamed or left out together with the variable. Tensors that cannot be converted,
+    and names in the map that no tensor has, raise a CheckpointError.
     """
     contents = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, contents)
@@ -230,9 +222,8 @@ def refuse_unconvertible(checkpoint: Checkpoint, contents: Contents) -> None:
 def to_decay_layout(checkpoint: Checkpoint, layout: str) -> List[Move]:
     """Returns the moves to a copy in which AdagradDecay's counts have the layout "V1" or "V2".
 
-    Raises:
-      CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
-        or the checkpoint contains tensors that cannot be converted.
+    Raises a CheckpointError if there are no counts, the counts or their variables are saved in
+    parts, or the checkpoint contains tensors that cannot be converted.
     """
     contents = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, contents)

@@ -51,15 +51,8 @@ def plan(
       name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
         the key is the name in the checkpoint. For a slot, a shared variable or the global step, the
         key is the default v1 name.
-      partial: whether to leave out state that only the checkpoint or only the v1 optimizer has, and
-        state whose shape or dtype differs between the checkpoint and the v1 optimizer.
-
-    Returns:
-      A pair of a list of `Move` and the `Report`.
-
-    Raises:
-      CheckpointError: the checkpoint cannot be converted with these arguments.
-      CheckpointMismatch: `partial` is false, and some state does not fit.
+      partial: whether to leave out state that does not fit (only the checkpoint or only the v1
+        optimizer has it, or its shape or dtype differs). Otherwise it raises a CheckpointMismatch.
     """
     graph: Any = checkpoint.object_graph
     try:
@@ -146,12 +139,9 @@ def _notes(
 class OptimizerConversion:
     """The conversion of an optimizer's state.
 
-    Of a `Checkpoint` it needs only path, tensors, object_graph.variables and read().
-
-    Attributes:
-      moves: a list of `Move`, whose targets are default v1 names.
-      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the TF1 graph.
-      missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
+    Of a `Checkpoint` it needs only path, tensors, object_graph.variables and read(). The targets of
+    the `moves` are default v1 names. `left` are tensors of the checkpoint without a counterpart in
+    the TF1 graph, and `missing` are tensors of the v1 optimizer that the checkpoint does not have.
     """
 
     def __init__(

@@ -45,22 +45,9 @@ def convert(arguments: Namespace, name_map: Any) -> Report:
     The source is a v1 checkpoint; or what Keras 2 saved with an OptimizerV2, if the model is of
     Keras 3 and was compiled with an optimizer that `to_keras` made from this OptimizerV2.
 
-    Args:
-      arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
-        `like`, `ignore`, `partial`, `overwrite`, `dry_run`.
-      name_map: see `load_v1_checkpoint`; or `GUESS`, which guesses it from the shapes in the v1
-        checkpoint: the source, or `like`.
-
-    Returns:
-      A `Report`, whose notes have the guessed name map.
-
-    Raises:
-      CheckpointError: the source is missing or damaged, or the destination is an existing v1
-        checkpoint.
-      CheckpointMismatch: some of the state does not fit.
-      ImportError: the user's function cannot be imported, or raises an error.
-      ValueError: the user's function does not return a built Keras model, the destination is an
-        existing Keras file or object-based checkpoint, or an option does not fit the model.
+    `arguments` are those of `legacy-opt convert`, and `name_map` that of `load_v1_checkpoint`; or
+    `GUESS`, which guesses it from the shapes in the v1 checkpoint: the source, or `like`. The notes
+    of the report have the guessed name map. State that does not fit raises a CheckpointMismatch.
     """
     if arguments.to == "keras":
         _check_source(arguments.source)
@@ -80,11 +67,9 @@ def convert(arguments: Namespace, name_map: Any) -> Report:
 
 
 class _ChosenMap:
-    """The user's name map, or a guessed name map if the user passes `GUESS`.
+    """The user's `name_map`, or a guessed one if the user passes `GUESS`.
 
-    Attributes:
-      name_map: the name map to use.
-      advice: a sentence for errors, which says how to map further names.
+    `advice` is a sentence for errors, which says how to map further names.
     """
 
     def __init__(

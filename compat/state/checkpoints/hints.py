@@ -72,10 +72,8 @@ def _by_shape(
 
     Other variables and items count even if they match: the match may be wrong, if the numbers of
     layers differ between model and graph (dense_1 for dense). The names of items with a match are
-    `claimed`. The `StateTensor` objects without a match are `missing`.
-
-    Returns:
-      The name_map, and whether it lacks a variable although items have its shape and dtype.
+    `claimed`. The `StateTensor` objects without a match are `missing`. Returns the name_map, and
+    whether it lacks a variable although items have its shape and dtype.
     """
     items = collections.defaultdict(list)
     for each in contents.variables:

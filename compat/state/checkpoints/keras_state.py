@@ -41,20 +41,9 @@ class StateTensor(NamedTuple):
 
 
 class KerasState:
-    """The variables of a model and the state of its bridged optimizer.
+    """The variables of a model and the state of its bridged optimizer, a list of `tensors`.
 
-    Args:
-      model_or_variables: a Keras model, variables, or a dict from v1 names to variables.
-      optimizer: an optimizer made by `to_keras`, or None.
-      name_map: see `load_v1_checkpoint`.
-
-    Attributes:
-      tensors: a list of `StateTensor`.
-
-    Raises:
-      TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer has slots for variables that
-        are not among `model_or_variables`.
+    For the arguments and their errors see `load_v1_checkpoint`.
     """
 
     def __init__(

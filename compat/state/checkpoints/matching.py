@@ -60,10 +60,8 @@ class Match(NamedTuple):
     def read(self, checkpoint: Checkpoint) -> np.ndarray:
         """Reads the value from a checkpoint.
 
-        Raises:
-          CheckpointError: the data are damaged.
-          ValueError: the parts cannot be joined, AdagradDecay's counts cannot be converted, or a
-            number is too large for the tensor's dtype.
+        Raises a ValueError if the parts cannot be joined, AdagradDecay's counts cannot be
+        converted, or a number is too large for the tensor's dtype.
         """
         value = self.stored.read(checkpoint)
         if self._is_counts:
@@ -74,10 +72,8 @@ class Match(NamedTuple):
     def split(self, value: np.ndarray) -> Iterator[Tuple[str, np.ndarray, Optional[Place]]]:
         """Yields (name, array, place), arguments of `CheckpointWriter.add`, for each tensor.
 
-        This is the inverse of `read`. Slices of a tensor remain slices.
-
-        Raises:
-          ValueError: a number is too large for the dtype in the checkpoint.
+        This is the inverse of `read`. Slices of a tensor remain slices. Raises a ValueError if a
+        number is too large for the dtype in the checkpoint.
         """
         stored = self.stored
         value = _cast(value, stored.dtype)
@@ -109,9 +105,6 @@ def match(
     """Finds the `StateTensor` objects in the `tensors` of a checkpoint.
 
     A global step in a scope is not searched among names that match a pattern in `ignore`.
-
-    Returns:
-      A pair: a list of `Match`, and a list of `Misfit`.
     """
     slots = [tensor for tensor in tensors if tensor.kind == SLOT]
     shared = [tensor for tensor in tensors if tensor.kind == SHARED]

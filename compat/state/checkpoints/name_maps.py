@@ -28,17 +28,10 @@ def read_file(path: Optional[str], command: str) -> Any:
 
 
 def read(path: str) -> Any:
-    """Reads a name map from a file.
+    """Reads a name map from a file with a JSON object or a Python dict; returns `GUESS` for it.
 
-    Args:
-      path: a file with a JSON object or a Python dict, which may follow `name_map=`; or `GUESS`.
-
-    Returns:
-      A dict from strings to strings or None; or `GUESS`.
-
-    Raises:
-      ValueError: the file cannot be read or is not a name map, a key occurs twice, or a new name is
-        not allowed.
+    The dict may follow `name_map=`. A ValueError says that the file cannot be read or is not a name
+    map, that a key occurs twice, or that a new name is not allowed.
     """
     if path == GUESS:
         return GUESS

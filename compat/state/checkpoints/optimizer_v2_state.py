@@ -23,23 +23,14 @@ _STEP = ("", STEP)
 class OptimizerV2State:
     """The variables of a Keras 3 model and of its OptimizerV2, except hyperparameters.
 
-    The optimizer is built if it is not built yet.
-
-    Args:
-      model_or_variables, optimizer, name_map: see `load_optimizer_v2`.
-      saved_names: the names of the variables in the file.
+    The optimizer is built if it is not built yet. For the arguments and their errors see
+    `load_optimizer_v2`; `saved_names` are the names of the variables in the file.
 
     Attributes:
       tensors: a dict from pairs, as in `SavedByKeras2.keys`, to tf.Variables.
       inner: the OptimizerV2.
       hyperparameters: names, also of the hyperparameters of optimizers that the OptimizerV2 wraps.
       title: the class and the name of the OptimizerV2.
-
-    Raises:
-      TypeError: an argument is of the wrong type, or slots of the optimizer and of one that it
-        wraps have the same name.
-      ValueError: two variables have the same name, or the optimizer trains variables that are not
-        among `model_or_variables`.
     """
 
     def __init__(

@@ -43,11 +43,7 @@ class StateArray(NamedTuple):
     counts: Optional[CountLayout] = None  # of AdagradDecay's counts, if the state file has another
 
     def read(self, checkpoint: PlainCheckpoint) -> np.ndarray:
-        """Reads the array.
-
-        Raises:
-          CheckpointError: the data are damaged, or copies of the same rows differ.
-        """
+        """Reads the array. Raises a CheckpointError also if copies of the same rows differ."""
         try:
             value = self.stored.read(checkpoint)
         except CheckpointError:
@@ -87,10 +83,7 @@ def plan(checkpoint: PlainCheckpoint, record: Record, name_map: Optional[OldToNe
     `name_map` is a dict from names of variables to their names in the state file. A variable that
     is mapped to None is left out, with its slots. The dict may also have the global step and shared
     variables. If slots of other optimizers remain, the state has only the variables in the dict.
-
-    Raises:
-      CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
-        does not fit.
+    A checkpoint of another rule, and a map that does not fit, raise a CheckpointError.
     """
     return _Planner(checkpoint, record, name_map or {}).plan()
 

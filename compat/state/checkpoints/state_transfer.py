@@ -22,14 +22,8 @@ def export_state(
 ) -> Tuple[Plan, int]:
     """Writes the state in a checkpoint to a state file, array by array, without TensorFlow.
 
-    For `record` and `name_map` see `recorded_state.plan`.
-
-    Returns:
-      A pair: the `recorded_state.Plan`, and the global step.
-
-    Raises:
-      CheckpointError, RecordError: the checkpoint is damaged or belongs to another rule, or the
-        file cannot be written. Nothing has been written.
+    For `record` and `name_map` see `recorded_state.plan`. Returns the `Plan` and the global step.
+    After a CheckpointError or RecordError, nothing has been written.
     """
     checkpoint = PlainCheckpoint(path)
     plan = recorded_state.plan(checkpoint, record, name_map)
@@ -55,15 +49,9 @@ def import_state(
     """Writes a copy of a checkpoint with the state of a state file. Needs TensorFlow.
 
     The copy has the names, shapes and parts of `like`, a checkpoint of the same rule. Variables
-    that the rule does not train keep their values if the file lacks them.
-
-    Returns:
-      A triple: the `SavedState`, the `recorded_state.Plan` of the copy, and the names of the
-      tensors that keep their values.
-
-    Raises:
-      CheckpointError, RecordError: a file is damaged, the checkpoint belongs to another rule, or
-        the checkpoint and the state file do not have the same variables. Nothing has been written.
+    that the rule does not train keep their values if the file lacks them. Returns the `SavedState`,
+    the `Plan` of the copy, and the names of the tensors that keep their values. After a
+    CheckpointError or RecordError, nothing has been written.
     """
     from ..checkpoint_files.reader import open_checkpoint
     from ..checkpoint_files.writer import CheckpointWriter

@@ -121,9 +121,8 @@ def guess_name_map(
 ) -> Tuple[Dict[str, str], bool]:
     """Guesses the name_map that the error of `load_v1_checkpoint` suggests.
 
-    Returns:
-      A pair: a dict, which is empty if all names fit, or if nothing can be guessed; and whether the
-      dict lacks variables that could be mapped in several ways.
+    Returns a dict, which is empty if all names fit, or if nothing can be guessed; and whether it
+    lacks variables that could be mapped in several ways.
     """
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer)

@@ -20,11 +20,7 @@ SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *EMA)
 
 
 class ContainsOptimizer:
-    """Mixin for a Keras 3 optimizer that updates variables by the code of a contained optimizer.
-
-    Attributes:
-      contained: the contained optimizer.
-    """
+    """Mixin for a Keras 3 optimizer that updates variables by the code of a contained optimizer."""
 
     contained: Any
     # Excluded from weight decay: a pattern of names, and positions in a list of "of" variables.

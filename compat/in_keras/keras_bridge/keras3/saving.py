@@ -102,13 +102,10 @@ class SavedVariables:
         store[_TRAINED] = np.int64(len(self._optimizer._trainable_variables))
 
     def load(self, store: Any):
-        """Reads all variables from a store of Keras.
+        """Reads all variables from a store of Keras, or none if the state is another optimizer's.
 
         If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
         and a warning is issued. Keras' own optimizers do the same.
-
-        Raises:
-          ValueError: the state belongs to another optimizer. In this case nothing is loaded.
         """
         optimizer = self._optimizer
         variables = self.variables_by_name()
@@ -141,9 +138,7 @@ class SavedVariables:
     ):
         """Sets all variables, in the order of `variables`, with Keras' own method.
 
-        Raises:
-          ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
-            In these cases nothing is set.
+        If the number of weights or a shape is wrong, raises a ValueError, and sets nothing.
         """
         optimizer = self._optimizer
         later = []
@@ -220,16 +215,12 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 class SavedUnderNames:
     """Mixin for a Keras 3 optimizer that saves and loads its variables by `SavedVariables`.
 
-    Overrides methods of Keras and TensorFlow. The class after this one must be a Keras optimizer.
-
-    Attributes:
-      _saved: the `SavedVariables`.
-      of_another_keras: the error message for checkpoints of optimizers of TensorFlow 1 or Keras 2.
-      has_trained: whether the optimizer was built for variables.
+    Overrides methods of Keras and TensorFlow. The class after this one must be a Keras optimizer
+    with the property `has_trained`: whether it was built for variables.
     """
 
     _saved: SavedVariables
-    of_another_keras = OF_V1_OR_KERAS_2
+    of_another_keras = OF_V1_OR_KERAS_2  # the error for checkpoints of other optimizers
     __init__: Any  # subclasses have another base class, whose constructor takes arguments
 
     def awaits_state(self) -> bool:
