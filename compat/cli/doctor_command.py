@@ -113,10 +113,7 @@ def _to_keras_texts(facts: Facts) -> Iterator[str]:
 
 
 def _kernel_texts(kernels: Dict[str, List[str]]) -> Iterator[str]:
-    """Yields a line for each group of kernels that exist in the same forms.
-
-    A form names a kind of variable and a kind of gradient, as in "ref dense".
-    """
+    """Yields a line for each group of kernels that exist in the same `FORMS`."""
     by_forms = {}
     for name, forms in kernels.items():
         by_forms.setdefault(tuple(forms), []).append(name)

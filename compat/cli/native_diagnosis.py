@@ -92,9 +92,6 @@ def reason(cls: type) -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def sources(cls: type) -> List[str]:
-    """Returns the C sources of the kernels for dense and for sparse float32 gradients.
-
-    Raises an UnsupportedError if one of the two kernels cannot be generated.
-    """
+    """Returns the C sources of the kernels for dense and sparse float32 gradients, if possible."""
     make = functools.partial(made, cls)
     return [kernel_choice.source_of(make, tf.float32, sparse) for sparse in (False, True)]

@@ -12,10 +12,7 @@ from typing import Iterator, TextIO
 
 @contextlib.contextmanager
 def silence() -> Iterator[TextIO]:
-    """Keeps the logs of TensorFlow's Python and C++ code off the terminal.
-
-    Yields a stream to the terminal's stderr, for output that must remain visible.
-    """
+    """Keeps TensorFlow's logs off the terminal, and yields a stream to the terminal's stderr."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr_copy = os.dup(2)

@@ -80,10 +80,7 @@ def add_command(commands: terminal.Commands):
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Runs a script in this process, with the script's `sys.argv` and `sys.path`.
-
-    Returns the exit code, unless the script ends the process.
-    """
+    """Runs a script in this process. Returns the exit code, unless the script ends the process."""
     script = arguments.argv[0]
     is_module = arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+

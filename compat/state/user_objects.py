@@ -14,10 +14,7 @@ from .. import messages
 
 
 def load(name: str) -> Any:
-    """Imports an object, "package.module:object". The current folder is searched, too.
-
-    The object may be nested, such as "Trainer.build". Raises an ImportError if there is none.
-    """
+    """Imports "package.module:object", also from the current folder. The object may be nested."""
     module_name, _, path = name.partition(":")
     if not (module_name and path):
         raise ImportError(

@@ -58,10 +58,7 @@ class KerasAdapter:
         versions.create_optimizer_weights(optimizer, variables)
 
     def scope(self, optimizer: KerasOptimizer) -> ContextManager:
-        """Returns the scope of an optimizer's distribution strategy.
-
-        The scope has no effect if the optimizer has no strategy, or if any strategy is active.
-        """
+        """Returns the scope of an optimizer's strategy; no effect if any strategy is active."""
         strategy = getattr(optimizer, "_distribution_strategy", None)
         if strategy is None or tf.distribute.has_strategy():
             return contextlib.ExitStack()
@@ -111,10 +108,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
-        """Returns a dict of the arguments that all Keras optimizers have, such as clipnorm.
-
-        Arguments with default values are left out.
-        """
+        """Returns the arguments of all Keras optimizers, such as clipnorm, except defaults."""
         raise NotImplementedError
 
     def variables_of(
@@ -130,10 +124,7 @@ class KerasAdapter:
     def slots(
         self, plain: KerasOptimizer, variables: KerasVariables, names: Sequence[str]
     ) -> Dict[str, KerasVariables]:
-        """Returns a dict from slot names to lists of a plain optimizer's slots, one per variable.
-
-        Names for which the optimizer has no slots are left out.
-        """
+        """Returns {slot name: the plain optimizer's slots, one per variable}, if there are any."""
         raise NotImplementedError
 
     def trained_variables(
@@ -171,10 +162,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def scaling_arguments(self, optimizer: KerasOptimizer) -> Optional[Dict[str, Any]]:
-        """Returns the arguments of a LossScaleOptimizer, without the optimizer in it.
-
-        Returns None if the result of `get_config` is sufficient to copy the optimizer.
-        """
+        """Returns the arguments of a LossScaleOptimizer; None if `get_config` is sufficient."""
 
     def raw_hyperparameters(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         """Returns a dict from names of hyperparameters to values that may be no plain data."""

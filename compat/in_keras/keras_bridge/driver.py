@@ -137,10 +137,7 @@ class V1Driver:
     def apply_gradients(
         self, pairs: List[GradAndVar], global_step: Variable, name: Optional[str] = None
     ):
-        """Calls the v1 optimizer's apply_gradients, and increments `global_step`.
-
-        If the argument `global_step` of `to_keras` is None, the v1 optimizer gets None, too.
-        """
+        """Calls the v1 optimizer's apply_gradients, and increments `global_step`."""
         step = None if self.global_step is None else global_step
         scope = contextlib.ExitStack()
         if self.leaf is self.optimizer:  # for a leaf in a wrapper, `NestedStateInKeras` does this
@@ -300,10 +297,7 @@ class V1Driver:
 
     @contextlib.contextmanager
     def with_step_of(self, *optimizers: V1Optimizer):
-        """Sets the global step, and attributes that depend on it, within this scope.
-
-        Updates and the dtypes of slots may depend on the global step.
-        """
+        """Sets the global step, and attributes that depend on it, within this scope."""
         variable, step = self.owner.steps_done()
         with contextlib.ExitStack() as stack:
             for each in optimizers:

@@ -61,10 +61,7 @@ class HyperparameterValues:
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
     def check_settable(self, name: str):
-        """Raises an AttributeError for an attribute that would have no effect if it were set.
-
-        The v1 optimizer does not read such an attribute in each step, or names it differently.
-        """
+        """Raises an AttributeError for an attribute that would have no effect if it were set."""
         for known in self.exact:
             is_alike = name.replace("_", "") == known.replace("_", "") and name != known
             if is_alike and not name.startswith("_"):

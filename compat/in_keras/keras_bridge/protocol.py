@@ -68,10 +68,7 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable: KerasVariable) -> str:
-        """Returns a variable's name, for v1 optimizers that select variables by their names.
-
-        The name is the same in all replicas.
-        """
+        """Returns the name, equal in all replicas, by which v1 optimizers select variables."""
         raise NotImplementedError
 
     def decays(self, variable: Variable) -> bool:
@@ -95,10 +92,7 @@ class StateOwner:
         raise NotImplementedError
 
     def trained_variables(self) -> List[KerasVariable]:
-        """Returns the variables that have state, in the order in which their training began.
-
-        Raises a ValueError if some of these variables have been deleted.
-        """
+        """Returns the variables that have state, in the order in which their training began."""
         raise NotImplementedError
 
     def awaits_state(self) -> bool:

@@ -59,10 +59,7 @@ def check_has_weight_decay(optimizer: V1Optimizer):
 
 
 def check_global_step(global_step: Any, may_be_ref: bool):
-    """Raises the errors of `to_keras` for its argument `global_step`.
-
-    `may_be_ref` says whether Keras can increment a ref variable.
-    """
+    """Raises the errors of `to_keras` for its argument `global_step`."""
     if isinstance(global_step, str) and global_step == "iterations":
         return
     # On TensorFlow 1.15, the variables of a strategy are no tf.Variables.
@@ -93,10 +90,7 @@ def set_too_late(name: str, value: float) -> RuntimeError:
 
 @contextlib.contextmanager
 def sparse_updates_explained(optimizer: V1Optimizer):
-    """Raises errors that explain why the sparse update in this scope cannot be built.
-
-    The optimizer has none, or it is being compiled with XLA and needs a kernel that XLA lacks.
-    """
+    """Raises errors that explain why the sparse update in this scope cannot be built."""
     name = type(optimizer).__name__
     graph = tf.compat.v1.get_default_graph() if versions.compiling_with_xla() else None
     before = () if graph is None else set(graph.get_operations())

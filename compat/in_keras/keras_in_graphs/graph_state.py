@@ -142,10 +142,7 @@ class KerasOptimizerInGraph:
     # Updates.
 
     def loss_scaling(self, variables: Optional[List[KerasVariable]]) -> LossScaling:
-        """Returns two functions: the first scales a loss, the second unscales gradients.
-
-        If `variables` is None, the graph's trainable variables are trained.
-        """
+        """See `KerasAdapter.loss_scaling`; None means the graph's trainable variables."""
 
         def build():
             if variables is None and tf.executing_eagerly():

@@ -15,11 +15,7 @@ _REGISTER = "@keras.saving.register_keras_serializable()"
 
 
 def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
-    """Returns the class name and the configuration of an OptimizerV2.
-
-    Raises a ValueError if `get_config` lacks an argument of the constructor, or if the class is not
-    registered and has the name of another class.
-    """
+    """Returns the class name and the configuration of an OptimizerV2, if they are sufficient."""
     cls = type(optimizer)
     config = dict(optimizer.get_config())
     for name in inspection.missing_arguments(optimizer, config):  # the first is reported

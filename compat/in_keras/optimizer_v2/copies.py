@@ -14,10 +14,7 @@ from ..v1_optimizers import copying, graph_names
 
 
 def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
-    """Returns a copy of an OptimizerV2, without variables.
-
-    Raises the errors of `to_keras` if Keras 3 cannot train with this optimizer.
-    """
+    """Returns a copy of an OptimizerV2 without variables, or raises the errors of `to_keras`."""
     name = type(optimizer).__name__
     if versions.for_a_session():
         raise ValueError(

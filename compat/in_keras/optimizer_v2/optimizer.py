@@ -29,15 +29,10 @@ keras = versions.keras_3()
 class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that updates variables by a copy of an OptimizerV2.
 
-    `legacy_opt.compat.to_keras` makes such optimizers. The methods of the OptimizerV2 compute the
-    updates, so variables and slots are bit for bit equal to Keras 2's. All variables of the
-    OptimizerV2 belong to Keras 3, which saves them. The hyperparameters of the OptimizerV2 can be
-    set: ``optimizer.momentum = 0.5``.
-
-    Args:
-      optimizer: an OptimizerV2 that has not trained.
-      name: the name; None takes the name of `optimizer`.
-      **keras_arguments: arguments of Keras 3's own optimizers, such as `use_ema`.
+    `legacy_opt.compat.to_keras` makes such optimizers, and describes the arguments. The methods of
+    the OptimizerV2 compute the updates, so variables and slots are bit for bit equal to Keras 2's.
+    All variables of the OptimizerV2 belong to Keras 3, which saves them. The hyperparameters of the
+    OptimizerV2 can be set: ``optimizer.momentum = 0.5``.
     """
 
     of_another_keras = saving.STATE_OF_OPTIMIZER_V2

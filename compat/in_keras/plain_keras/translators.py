@@ -22,8 +22,7 @@ from . import counterparts
 class Translator:
     """Translates between the v1 optimizers of one class and their counterpart in Keras 2 or 3.
 
-    `to_keras` makes bridged optimizers; a plain optimizer is an instance of one of Keras' own
-    classes. The version of Keras is that of `optimizer`, which is bridged or plain.
+    The version of Keras is that of `optimizer`, which is bridged or plain (see `translation`).
     """
 
     def __init__(self, optimizer: Any, v1_class: type) -> None:
@@ -209,10 +208,7 @@ class Translator:
     def slots(
         self, plain: KerasOptimizer, bridged: KerasOptimizer, variables: List[KerasVariable]
     ) -> List[Tuple[str, List[Any]]]:
-        """Returns (v1 name of a slot, a list of the plain optimizer's slots) pairs.
-
-        Raises a ValueError if the plain optimizer lacks a slot.
-        """
+        """Returns pairs: the v1 name of a slot, and a list of the plain optimizer's slots."""
         names = self.counterpart.slots(self.adapter.api)
         slots_by_name = self.adapter.slots(plain, variables, list(names.values()))
         arguments = counterparts.v1_arguments(bridged)

@@ -143,10 +143,7 @@ def parameters_of(cls: type) -> Dict[str, inspect.Parameter]:
 
 
 def missing_arguments(optimizer: KerasOptimizer, config: Collection[str]) -> Iterator[str]:
-    """Yields the names of constructor arguments that the result of Keras' `get_config` lacks.
-
-    Arguments whose attribute still has the default value are not needed.
-    """
+    """Yields the names of arguments, except those with default values, that a config lacks."""
     state = vars(optimizer)
     for name, parameter in parameters_of(type(optimizer)).items():
         is_starred = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)

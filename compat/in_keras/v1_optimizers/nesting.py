@@ -53,10 +53,7 @@ class NestedOptimizer(NamedTuple):
 
 
 def nested_optimizers(optimizer: V1Optimizer) -> List[NestedOptimizer]:
-    """Returns a list of `NestedOptimizer`: `optimizer`, then the optimizers nested in it.
-
-    A wrapper precedes the optimizers nested in the wrapper.
-    """
+    """Returns a `NestedOptimizer` of `optimizer` and of each one nested in it, wrappers first."""
     return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 

@@ -175,10 +175,7 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def depends_on_graph(value: Any) -> bool:
-    """Whether an attribute contains a tensor of the current TF1 graph.
-
-    Functions without arguments count, too: they may return such a tensor.
-    """
+    """Whether an attribute has a tensor of the TF1 graph, or a function that may return one."""
     return versions.for_a_session() and any(map(_is_of_graph, _items(value)))
 
 

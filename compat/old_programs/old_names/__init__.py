@@ -66,12 +66,10 @@ def is_installed(package: str) -> bool:
 
 
 class Found(NamedTuple):
-    """The table entry that `find` returns.
+    """The table entry that `find` returns."""
 
-    `name` is the name that was looked up. But if only a parent of this name has an entry (a removed
-    module, or an object whose attribute was looked up), `name` is the parent.
-    """
-
+    # The name that was looked up; or, if only this has an entry, its parent: a removed module, or
+    # an object whose attribute was looked up.
     name: str
     fate: Fate
 

@@ -277,10 +277,7 @@ def _let_answer(module: types.ModuleType, path: str) -> None:
 
 
 def found(module: str, name: str) -> Any:
-    """Returns the object of an old name in a module, from the table.
-
-    Raises an AttributeError if there is no such object, or its package is not installed.
-    """
+    """Returns the object of an old name in a module, or raises an AttributeError with advice."""
     full_name = f"{module}.{name}"
     if name == "__all__":  # `from … import *` asks for it
         return [each for each in _names_of(_stand_ins[module]) if not each.startswith("_")]

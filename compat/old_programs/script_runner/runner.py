@@ -22,11 +22,7 @@ _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
 def prepare(native: bool = False) -> types.ModuleType:
-    """Sets up TensorFlow 1's names and behaviour for the script's modules.
-
-    Returns the module that the script's `import tensorflow` returns. For `native`, see
-    `patch_tensorflow`.
-    """
+    """Sets up TensorFlow 1's names and behaviour, and returns what scripts import as tensorflow."""
     # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads this variable of
     # the environment during its import.
     if importlib.util.find_spec("tf_keras") is not None:
@@ -150,10 +146,7 @@ def outcome(start: Callable[[], Any]) -> int:
 
 
 def _hide_our_frames(error: Optional[BaseException], seen: Set[int]) -> None:
-    """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
-
-    Exceptions whose ids are in `seen` were changed already.
-    """
+    """Removes the frames of this package and runpy from the tracebacks of an error and causes."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))

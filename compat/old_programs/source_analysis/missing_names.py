@@ -84,10 +84,7 @@ def find(
 
 
 def _is_missing_in_library(name: str) -> bool:
-    """Returns whether a library lacks an old name, or has given the name another meaning.
-
-    False for names that `legacy-opt run` gives back.
-    """
+    """Returns whether a library lacks an old name, or has given the name another meaning."""
     entry = old_names.find(name)
     if entry is None or name in libraries.GIVEN_BACK:
         return False

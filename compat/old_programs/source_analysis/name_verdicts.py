@@ -105,10 +105,7 @@ _REMOVED = ("get_optimizer_instance", "get_optimizer_instance_v2")
 
 @functools.lru_cache(maxsize=None)
 def verdict(name: str) -> Optional[Verdict]:
-    """Judges a full dotted name, which begins with the imported package.
-
-    Returns None if the name is neither an optimizer nor a helper for optimizers.
-    """
+    """Judges a full dotted name; returns None if it has nothing to do with optimizers."""
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
         is_ours = OPTIMIZER.search(last) or last in _CONVERTERS or name in _REPLACEMENTS

@@ -15,14 +15,11 @@ from .sources import Source
 
 
 class Definition(NamedTuple):
-    """A class or function that the audited code defines.
+    """A class or function that the audited code defines."""
 
-    `name` is the qualified name, such as `Outer.method`. `scope` is the scope of the body.
-    """
-
-    name: str
+    name: str  # qualified, such as `Outer.method`
     node: ast.AST
-    scope: Scope
+    scope: Scope  # of the body
     module: Module
 
     @property
@@ -40,15 +37,11 @@ class Text(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """An expression that is assigned to a name.
-
-    If `is_element` is true, for example in a `for` loop, the name refers to an element of the
-    expression's value.
-    """
+    """An expression that is assigned to a name."""
 
     expression: ast.AST
     scope: Scope
-    is_element: bool
+    is_element: bool  # whether the name refers to an element of the value, as in a `for` loop
 
 
 Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
@@ -453,10 +446,7 @@ class NameResolver:
         return isinstance(meaning, str) and meaning.rpartition(".")[0] not in self._modules
 
     def _module(self, name: str, user: Module) -> Optional[Module]:
-        """Returns a module with this name, other than `user`, or None if there is none.
-
-        Of several, returns the one whose path has the longest common beginning with that of `user`.
-        """
+        """Returns the module with this name, except `user`, whose path is most like its own."""
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         user_path = user.source.path
 

@@ -22,10 +22,7 @@ _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "p
 
 
 def file_of(name: str, folders: List[str]) -> Optional[str]:
-    """Returns the path of a module's source file in `folders`, such as sys.path, or None.
-
-    Does not import the module.
-    """
+    """Returns the path of a module's source file in `folders`, without importing it; or None."""
     for part in name.split("."):
         spec = machinery.PathFinder.find_spec(part, folders)
         if spec is None:
@@ -103,10 +100,7 @@ def read(path: str, name: str) -> Dict[scopes.Module, Set[ast.AST]]:
 
 
 def _certain_paths(files: Dict[str, _File], waiting: List[str]) -> Set[str]:
-    """Returns the real paths of the modules that every run imports.
-
-    Every run begins with the modules at the real paths `waiting`. The list is emptied.
-    """
+    """Returns the real paths of the modules that every run imports; it begins with `waiting`."""
     certain: Set[str] = set()
     while waiting:
         real = waiting.pop()

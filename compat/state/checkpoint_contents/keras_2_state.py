@@ -44,10 +44,7 @@ class SavedByKeras2(NamedTuple):
 
 
 def saved_state(path: str) -> SavedByKeras2:
-    """Returns the `SavedByKeras2` of a file, without reading its data.
-
-    `path` is an .h5 file, a checkpoint of tf.train.Checkpoint, or the folder of a SavedModel.
-    """
+    """Returns the `SavedByKeras2` of an .h5 file, a checkpoint or a folder of a SavedModel."""
     if not file_endings.ending_of(path, file_endings.KERAS):
         return _in_checkpoint(open_checkpoint(paths.in_saved_model(path)))
     paths.refuse_missing(path)

@@ -58,10 +58,7 @@ class StoredTensor(NamedTuple):
         return tuple(part for _, part in self._named_parts())
 
     def in_shape(self, shape: Shape) -> Optional[StoredTensor]:
-        """Returns these tensors with the `axis` that gives them this shape; None if none does.
-
-        Tensors of this shape are copies, unless they contain slices.
-        """
+        """Returns these tensors with the `axis` that gives them this shape; None if none does."""
         shapes = [info.shape for info in self.infos]
         if self.axis == SLICES:
             return self if set(shapes) == {shape} else None

@@ -31,10 +31,7 @@ _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def check_size(path: str, model: Any) -> None:
-    """Raises a CheckpointError for a file that would take far more memory than the model needs.
-
-    For a file that is not a Keras file, zipfile or h5py raise their own errors.
-    """
+    """Raises a CheckpointError for a file that would take far more memory than the model needs."""
     variables = getattr(model, "weights", None) or model.trainable_variables
     needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
     limit = max(_MAX_RATIO * max(needed, os.path.getsize(path)), _ALWAYS_ALLOWED)

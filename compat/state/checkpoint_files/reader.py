@@ -28,10 +28,7 @@ from .tensor_info import TensorInfo, unknown_dtype
 
 
 def open_checkpoint(path: Any) -> Checkpoint:
-    """Returns the Checkpoint of a path (see `paths.locate`), without reading its data.
-
-    Raises a CheckpointError if there is none, or if it is truncated or corrupt.
-    """
+    """Returns the Checkpoint of a path (see `paths.locate`), without reading its data."""
     return Checkpoint(*paths.locate(path))
 
 

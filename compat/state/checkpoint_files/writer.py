@@ -117,10 +117,7 @@ class CheckpointWriter:
         self.working.__exit__(None, None, None)
 
     def add(self, name: str, array: Any, part: Optional[Place] = None) -> None:
-        """Writes a tensor, or one part of a larger tensor; then `part` is its `Place`.
-
-        A CheckpointError says that the name is not allowed or already used, or that writing failed.
-        """
+        """Writes a tensor, or one part of a larger tensor; then `part` is its `Place`."""
         array = reader.as_array(array)
         dtype = "string" if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype).name
         nbytes = _nbytes(array)

@@ -163,10 +163,7 @@ class BridgedOptimizer(Keras2State):
             self._hyper["learning_rate"] = schedule
 
     def _hyperparameters_now(self) -> Dict[str, Tensor]:
-        """Returns a dict from the names of hyperparameters to tensors, for this training step.
-
-        The dict contains neither the learning rate nor hyperparameters that are constants.
-        """
+        """Returns this step's hyperparameters as tensors, without learning rate and constants."""
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
         names = [name for name in self._v1.values.other_names() if name not in self._constants]

@@ -32,10 +32,7 @@ Shapes = Dict[str, Union[List[int], int]]
 
 
 class SavedVariables:
-    """The variables of a bridged Keras 3 optimizer, under the names with which they are saved.
-
-    A state is loaded completely or not at all.
-    """
+    """The variables of a bridged Keras 3 optimizer, under the names with which they are saved."""
 
     def __init__(self, optimizer: KerasOptimizer):
         self._optimizer = optimizer
