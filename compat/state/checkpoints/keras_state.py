@@ -71,13 +71,8 @@ class KerasState:
         self, model_or_variables: ModelOrVariables
     ) -> Tuple[Dict[str, str], Dict[Any, KerasVariable]]:
         """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
-        is_dict = isinstance(model_or_variables, collections.abc.Mapping)
-        variables = model_or_variables.values() if is_dict else variables_of(model_or_variables)
-        for variable in variables:
-            check_variable(variable)
-        labels = model_or_variables if is_dict else map(keras_name, variables)
         entries = {}
-        for label, variable in zip(labels, variables):
+        for label, variable in labelled(model_or_variables):
             self._default_names.add(label)
             name = self._rename(label)
             if name is None:
@@ -249,27 +244,22 @@ def renaming(name_map: Optional[NameMap]) -> Tuple[Rename, Rename]:
     The first function is for variables. The second function is for slots, shared variables and the
     global step. A result of None means that the tensor is left out.
     """
-
-    def unchanged(name: str) -> str:
-        return name
-
-    if name_map is None:
-        return unchanged, unchanged
     if callable(name_map):
-        return name_map, unchanged
-    if isinstance(name_map, collections.abc.Mapping):
-        for name in name_map.values():
-            if name is not None and (tensor_names.problem(name) or ":" in name):
-                raise ValueError(
-                    f"name_map: {name!r} cannot be the name of a tensor in a checkpoint. Pass a "
-                    "string without ':0', or None to leave a variable out."
-                )
+        return name_map, lambda name: name
+    if not isinstance(name_map, (collections.abc.Mapping, type(None))):
+        raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
+    new_names = name_map or {}
+    for name in new_names.values():
+        if name is not None and (tensor_names.problem(name) or ":" in name):
+            raise ValueError(
+                f"name_map: {name!r} cannot be the name of a tensor in a checkpoint. Pass a "
+                "string without ':0', or None to leave a variable out."
+            )
 
-        def mapped(name: str) -> Optional[str]:
-            return name_map.get(name, name)
+    def mapped(name: str) -> Optional[str]:
+        return new_names.get(name, name)
 
-        return mapped, mapped
-    raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
+    return mapped, mapped
 
 
 def refuse_unknown_names(name_map: Optional[NameMap], known: Collection[str], names: str) -> None:
@@ -292,13 +282,32 @@ def batches_a_step(optimizer: Any) -> int:
     return getattr(optimizer, "gradient_accumulation_steps", None) or 1
 
 
-def variables_of(model_or_variables: ModelOrVariables) -> List[Any]:
+def labelled(model_or_variables: ModelOrVariables) -> List[Tuple[Any, KerasVariable]]:
+    """Returns (name in Keras, variable) of given variables, or of a model's; of a dict, its items.
+
+    Raises a TypeError for an object that is not a variable.
+    """
+    if isinstance(model_or_variables, collections.abc.Mapping):
+        labels, variables = model_or_variables, model_or_variables.values()
+    else:
+        variables = _variables_of(model_or_variables)
+        labels = map(_keras_name, variables)
+    for value in variables:
+        if not hasattr(value, "assign") or not hasattr(value, "shape"):
+            raise TypeError(
+                "model_or_variables must be a Keras model, a list of variables or a dict from "
+                f"names to variables; got {value!r}, which is not a variable."
+            )
+    return list(zip(labels, variables))
+
+
+def _variables_of(model_or_variables: ModelOrVariables) -> List[Any]:
     """Returns a list of the given variables, or of the variables of a built model."""
     if not hasattr(model_or_variables, "weights"):
         try:
             return list(model_or_variables)
         except TypeError:
-            return [model_or_variables]  # `check_variable` raises an error for it
+            return [model_or_variables]  # `labelled` raises an error for it
     model = model_or_variables
     # If the model has no variables yet, Keras 2 raises its own ValueError here.
     variables = list(model.weights)
@@ -307,15 +316,6 @@ def variables_of(model_or_variables: ModelOrVariables) -> List[Any]:
             f"The model {model.name!r} has no variables yet: build it, or call it once, first."
         )
     return variables
-
-
-def check_variable(value: Any) -> None:
-    """Raises a TypeError if a value is not a variable."""
-    if not hasattr(value, "assign") or not hasattr(value, "shape"):
-        raise TypeError(
-            "model_or_variables must be a Keras model, a list of variables or a dict from "
-            f"names to variables; got {value!r}, which is not a variable."
-        )
 
 
 def trainable(model_or_variables: ModelOrVariables) -> List[KerasVariable]:
@@ -327,7 +327,7 @@ def trainable(model_or_variables: ModelOrVariables) -> List[KerasVariable]:
     return [variable for variable in variables if variable.trainable]
 
 
-def keras_name(variable: KerasVariable) -> str:
+def _keras_name(variable: KerasVariable) -> str:
     """Returns the name of a variable in Keras: its path in Keras 3."""
     path = getattr(variable, "path", None) if versions.is_keras_3_variable(variable) else None
     return path or variable.name.split(":")[0]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections.abc
-from typing import Any, Collection, Dict, Iterable, Iterator, Mapping, Optional, Set, Tuple
+from typing import Any, Collection, Dict, Iterable, Mapping, Optional, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.shortened import quoted
-from legacy_opt.core.types import KerasOptimizer, KerasVariable, ModelOrVariables, NameMap
+from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap
 
 from ...in_keras.v1_optimizers import graph_names
 from ..checkpoint_contents.keras_2_state import STEP, Pair
@@ -159,10 +159,16 @@ def _named(
     model_or_variables: ModelOrVariables, name_map: Optional[NameMap], saved_names: Collection[str]
 ) -> Tuple[Dict[str, str], Dict[str, tf.Variable]]:
     """Returns two dicts from names in the file: to names in Keras 3, and to tf.Variables."""
-    given = list(_with_names(model_or_variables, name_map, saved_names))
+    has_names = isinstance(model_or_variables, collections.abc.Mapping)  # those in the file
+    rename, _ = keras_state.renaming(None if has_names else name_map)
+    scope = f"{getattr(model_or_variables, 'name', '')}/"
+    given = keras_state.labelled(model_or_variables)
     labels, variables = {}, {}
-    for name, label, variable in given:
-        keras_state.check_variable(variable)
+    for label, variable in given:
+        name = rename(label)
+        may_lack_scope = name == label and not has_names and name not in saved_names
+        if may_lack_scope and name.startswith(scope):
+            name = name[len(scope) :]
         if name in variables:
             raise ValueError(
                 f"Two variables, {labels[name]!r} and {label!r}, have the name {name!r} in the "
@@ -170,23 +176,5 @@ def _named(
             )
         if name is not None:
             labels[name], variables[name] = label, versions.tf_variable(variable)
-    keras_state.refuse_unknown_names(name_map, {label for _, label, _ in given}, "the names")
+    keras_state.refuse_unknown_names(name_map, {label for label, _ in given}, "the names")
     return labels, variables
-
-
-def _with_names(
-    model_or_variables: ModelOrVariables, name_map: Optional[NameMap], saved_names: Collection[str]
-) -> Iterator[Tuple[Optional[str], str, KerasVariable]]:
-    """Yields (name in the file or None, name in Keras 3, variable) for each variable."""
-    if isinstance(model_or_variables, collections.abc.Mapping):
-        yield from ((name, name, each) for name, each in model_or_variables.items())
-        return
-    rename, _ = keras_state.renaming(name_map)
-    scope = f"{getattr(model_or_variables, 'name', '')}/"
-    for variable in keras_state.variables_of(model_or_variables):
-        keras_state.check_variable(variable)
-        label = keras_state.keras_name(variable)
-        name = rename(label)
-        if name == label and name not in saved_names and name.startswith(scope):
-            name = name[len(scope) :]
-        yield name, label, variable
