@@ -92,6 +92,6 @@ def reason(cls: type) -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def sources(cls: type) -> List[str]:
-    """Returns the C sources of the kernels for dense and sparse float32 gradients, if possible."""
+    """Returns C sources for dense and sparse float32 gradients, or raises an UnsupportedError."""
     make = functools.partial(made, cls)
     return [kernel_choice.source_of(make, tf.float32, sparse) for sparse in (False, True)]

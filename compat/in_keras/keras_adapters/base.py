@@ -108,7 +108,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
-        """Returns the arguments of all Keras optimizers, such as clipnorm, except defaults."""
+        """Returns arguments that all Keras optimizers have, such as clipnorm, except defaults."""
         raise NotImplementedError
 
     def variables_of(
@@ -162,7 +162,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def scaling_arguments(self, optimizer: KerasOptimizer) -> Optional[Dict[str, Any]]:
-        """Returns the arguments of a LossScaleOptimizer; None if `get_config` is sufficient."""
+        """Returns a LossScaleOptimizer's own arguments; None if `get_config` is sufficient."""
 
     def raw_hyperparameters(self, optimizer: KerasOptimizer) -> Dict[str, Any]:
         """Returns a dict from names of hyperparameters to values that may be no plain data."""

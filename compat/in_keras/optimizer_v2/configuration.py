@@ -15,7 +15,7 @@ _REGISTER = "@keras.saving.register_keras_serializable()"
 
 
 def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
-    """Returns the class name and the configuration of an OptimizerV2, if they are sufficient."""
+    """Returns the class name and configuration of an OptimizerV2, or raises a ValueError."""
     cls = type(optimizer)
     config = dict(optimizer.get_config())
     for name in inspection.missing_arguments(optimizer, config):  # the first is reported

@@ -40,7 +40,7 @@ class StateArray(NamedTuple):
     dtype: str  # the name of the dtype
     shape: Shape  # in a state file
     stored: StoredTensor  # of another shape if `counts` is given
-    counts: Optional[CountLayout] = None  # of AdagradDecay's counts, if the state file has another
+    counts: Optional[CountLayout] = None  # the layout in the checkpoint, if the file has another
 
     def read(self, checkpoint: PlainCheckpoint) -> np.ndarray:
         """Reads the array. Raises a CheckpointError also if copies of the same rows differ."""

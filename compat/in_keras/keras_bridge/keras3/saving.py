@@ -212,8 +212,8 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 class SavedUnderNames:
     """Mixin for a Keras 3 optimizer that saves and loads its variables by `SavedVariables`.
 
-    Overrides methods of Keras and TensorFlow. The class after this one must be a Keras optimizer
-    with the property `has_trained`: whether it was built for variables.
+    Overrides methods of Keras and TensorFlow. The class after this one must be a Keras optimizer.
+    Subclasses need the property `has_trained`, as `ContainsOptimizer` has it.
     """
 
     _saved: SavedVariables
