@@ -18,5 +18,5 @@ def with_class(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's message; the class name if there is no message."""
-    return (text_of(error) or type(error).__name__).split("\n")[0]
+    """Returns the first line of an exception's message, without a full stop, or the class name."""
+    return (text_of(error) or type(error).__name__).split("\n")[0].rstrip(".")

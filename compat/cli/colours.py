@@ -7,7 +7,7 @@ from typing import Optional, TextIO
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 # Colours of cells of tables by their text.
-_OF_WORDS = {"MANUAL": "red", "change": "yellow", "stays": "green"}
+OF_CELLS = {"MANUAL": "red", "change": "yellow", "stays": "green"}
 
 
 def are_wanted(stream: TextIO) -> bool:
@@ -28,8 +28,3 @@ def painted(text: str, colour: Optional[str], stream: TextIO) -> str:
     if colour is None or not are_wanted(stream):
         return text
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
-
-
-def of_cell(text: str) -> Optional[str]:
-    """Returns the colour of a cell of a table, or None."""
-    return _OF_WORDS.get(text.strip())

@@ -81,7 +81,9 @@ def lines(
             for cell, width, right in zip(cells, widths, right_aligned)
         ]
         cells[-1] = cells[-1].rstrip()  # before painting: padding must have no colour
-        return "  ".join(paint(each, colour or colours.of_cell(each)) for each in cells).rstrip()
+        return "  ".join(
+            paint(x, colour or colours.OF_CELLS.get(x.strip())) for x in cells
+        ).rstrip()
 
     if table.title:
         yield table.title

@@ -256,7 +256,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
             if not isinstance(each, AttentionMechanism):
                 raise TypeError(f"attention_mechanism must be an AttentionMechanism, got {each!r}")
         self._cell = cell
-        self._cell_input_fn = cell_input_fn or _concatenated
+        self._cell_input_fn = cell_input_fn or (lambda *inputs: tf.concat(inputs, -1))
         if not callable(self._cell_input_fn):
             raise TypeError(f"cell_input_fn must be callable, got {cell_input_fn!r}")
         self._output_attention, self._alignment_history = output_attention, alignment_history
@@ -362,10 +362,6 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
 
 def _as_tuple(given: Any) -> Tuple[Any, ...]:
     return tuple(given) if isinstance(given, (list, tuple)) else (given,)
-
-
-def _concatenated(inputs: tf.Tensor, attention: tf.Tensor) -> tf.Tensor:
-    return tf.concat([inputs, attention], -1)
 
 
 def _attention(

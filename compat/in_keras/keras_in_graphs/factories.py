@@ -200,8 +200,8 @@ def _maker_from(optimizer: KerasOptimizer) -> Make:
             checked(make())
     except Exception as error:
         raise ValueError(
-            f"{cls.__name__} cannot be made again from its get_config: {_first_line(error)}. "
-            f"{FACTORY % cls.__name__}"
+            f"{cls.__name__} cannot be made again from its get_config: "
+            f"{messages.first_line(error)}. {FACTORY % cls.__name__}"
         ) from error
     return make
 
@@ -221,7 +221,7 @@ def _settings_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     except Exception as error:
         raise ValueError(
             f"The settings of this {type(optimizer).__name__} cannot be read: "
-            f"{_first_line(error)}. {FACTORY % type(optimizer).__name__}"
+            f"{messages.first_line(error)}. {FACTORY % type(optimizer).__name__}"
         ) from error
     rate = hyper.get("learning_rate")
     if "learning_rate" in settings and _is_schedule(rate):
@@ -242,10 +242,6 @@ def _check_settled(optimizer: KerasOptimizer, name: str, value: Any):
             f"{name} of {cls} is {value!r}. A copy of the optimizer would keep only the current "
             f"number. {FACTORY % cls}"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return messages.first_line(error).rstrip(".")
 
 
 def _eagerly(function: Callable[[], Any]) -> Any:

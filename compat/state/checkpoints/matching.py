@@ -18,7 +18,7 @@ from legacy_opt.core.shortened import quoted
 from ... import plain_text
 from ..checkpoint_contents import partitions
 from ..checkpoint_contents.partitions import PART
-from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
+from ..checkpoint_contents.stored import SLICES, StoredTensor
 from ..checkpoint_files.reader import Checkpoint
 from ..checkpoint_files.tensor_info import Infos, Place, is_integer
 from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
@@ -92,11 +92,6 @@ class Misfit(NamedTuple):
 
 
 Result = Union[Match, Misfit]
-
-
-def as_named(tensor: StateTensor) -> Match:
-    """Returns a `Match` that writes a tensor unchanged under its v1 name."""
-    return Match(tensor, new_tensor(tensor.name, tensor.dtype, tensor.shape))
 
 
 def match(

@@ -11,6 +11,7 @@ from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Pat
 
 from ...plain_text import counted
 from ..checkpoint_contents import deeprec_embeddings
+from ..checkpoint_contents.stored import new_tensor
 from ..checkpoint_files.errors import CheckpointError
 from ..checkpoint_files.paths import as_text
 from ..checkpoint_files.reader import Checkpoint, open_checkpoint
@@ -172,7 +173,7 @@ def save_v1_checkpoint(
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
     if original is None:
-        matches = [matching.as_named(tensor) for tensor in state.tensors]
+        matches = [Match(x, new_tensor(x.name, x.dtype, x.shape)) for x in state.tensors]
         misfits, copied_names = [], []
     else:
         matches, misfits = matching.match(state.tensors, original.tensors)

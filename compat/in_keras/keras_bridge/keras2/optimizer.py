@@ -116,7 +116,8 @@ class BridgedOptimizer(Keras2State):
         *args: Any,
         **kwargs: Any,
     ):
-        with self._v1.step(pairs, self._rate_now(), self._hyperparameters_now()):
+        rate = self._decayed_lr(tf.float32) if self._v1.settings.rates else None
+        with self._v1.step(pairs, rate, self._hyperparameters_now()):
             if self._v1.settings.delegates_apply_gradients:
                 return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
             iterations = self.iterations  # in other threads, the attribute may soon be replaced
@@ -146,10 +147,6 @@ class BridgedOptimizer(Keras2State):
         return self._v1.update_sparse(grad, handle, indices)
 
     # Hyperparameters.
-
-    def _rate_now(self) -> Optional[Tensor]:
-        """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
-        return self._decayed_lr(tf.float32) if self._v1.settings.rates else None
 
     def _decayed_lr(self, var_dtype: DType) -> Tensor:
         schedule = self._hyper["learning_rate"]
