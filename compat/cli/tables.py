@@ -36,7 +36,6 @@ class Table(NamedTuple):
 
     columns: Tuple[str, ...]  # the headings; ">" at the beginning right-aligns the column
     rows: List[Tuple[str, ...]]  # one string per column
-    title: str = ""  # the line above the table, or ""
 
 
 def show(blocks: Iterable[Union[str, Table]], stream: TextIO):
@@ -85,8 +84,6 @@ def lines(
             paint(x, colour or colours.OF_CELLS.get(x.strip())) for x in cells
         ).rstrip()
 
-    if table.title:
-        yield table.title
     yield line(headings, "bold")
     yield line(["-" * width for width in widths[: len(headings)]])
     for *cells, text in table.rows:

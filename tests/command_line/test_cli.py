@@ -14,9 +14,8 @@ from legacy_opt.compat.cli import tables, terminal
 from legacy_opt.compat.state import user_objects
 from tests.support.processes.command_line import ROOT, forget_module, start
 
-TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")
+TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")])
 PLAIN = """\
-title
 name             size
 --------------  -----
 a/[bold]kernel     10

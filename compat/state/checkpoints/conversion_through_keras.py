@@ -10,7 +10,7 @@ import os
 import tempfile
 from argparse import Namespace
 from types import SimpleNamespace
-from typing import Any, Optional, Tuple
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -51,19 +51,24 @@ def convert(arguments: Namespace, name_map: Any) -> Report:
     """
     if arguments.to == "keras":
         _check_source(arguments.source)
-        model, optimizer = _model(arguments.model)
-        if is_from_optimizer_v2(optimizer):
-            report = _load_optimizer_v2(model, optimizer, arguments, name_map)
-            return _save(model, optimizer, arguments, report)
-        chosen = _ChosenMap(name_map, arguments.source, model, optimizer)
-        report = _load_v1(model, optimizer, arguments, chosen)
-        report = _save(model, optimizer, arguments, report)
+        made = _made(arguments.model)
+        if is_from_optimizer_v2(made.optimizer):
+            return _save(made, arguments, _load_optimizer_v2(made, arguments, name_map))
+        chosen = _ChosenMap(name_map, arguments.source, made)
+        report = _save(made, arguments, _load_v1(made, arguments, chosen))
     else:
-        model, optimizer = _model(arguments.model)
-        _load(arguments.source, model, optimizer)
-        chosen = _ChosenMap(name_map, arguments.like, model, optimizer)
-        report = _save_v1(model, optimizer, arguments, chosen)
+        made = _made(arguments.model)
+        _load(arguments.source, made)
+        chosen = _ChosenMap(name_map, arguments.like, made)
+        report = _save_v1(made, arguments, chosen)
     return chosen.noted(report)
+
+
+class _Made(NamedTuple):
+    """What the user's function has made."""
+
+    model: KerasModel
+    optimizer: Optional[KerasOptimizer]
 
 
 class _ChosenMap:
@@ -72,13 +77,11 @@ class _ChosenMap:
     `advice` is a sentence for errors, which says how to map further names.
     """
 
-    def __init__(
-        self, name_map: Any, v1_path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]
-    ) -> None:
+    def __init__(self, name_map: Any, v1_path: str, made: _Made) -> None:
         self.name_map, self._notes = name_map, ()
         self.advice = "Map names with --name-map (a file, or guess)"
         if name_map == GUESS:
-            self.name_map, unclear = guess_name_map(v1_path, model, optimizer)
+            self.name_map, unclear = guess_name_map(v1_path, *made)
             self._notes = (f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}",)
             result = "is not enough" if self.name_map else "finds nothing"
             why = " (several variables could be meant)" if unclear else ""
@@ -97,9 +100,7 @@ def _check_source(path: str) -> None:
         open_checkpoint(paths.in_saved_model(path))
 
 
-def _load_optimizer_v2(
-    model: KerasModel, optimizer: KerasOptimizer, arguments: Namespace, name_map: Any
-) -> Report:
+def _load_optimizer_v2(made: _Made, arguments: Namespace, name_map: Any) -> Report:
     for option, value in (("--partial", arguments.partial), ("--ignore", arguments.ignore)):
         if value:
             raise ValueError(f"{option} has no meaning: an OptimizerV2 is loaded completely.")
@@ -109,7 +110,7 @@ def _load_optimizer_v2(
             "guess for a file: --name-map FILE.json."
         )
     try:
-        return load_optimizer_v2(arguments.source, model, optimizer, name_map)
+        return load_optimizer_v2(arguments.source, *made, name_map)
     except CheckpointMismatch as mismatch:
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model} and its "
@@ -118,14 +119,10 @@ def _load_optimizer_v2(
         ) from mismatch
 
 
-def _load_v1(
-    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, chosen: _ChosenMap
-) -> Report:
+def _load_v1(made: _Made, arguments: Namespace, chosen: _ChosenMap) -> Report:
     strict, ignore = not arguments.partial, arguments.ignore or ()
     try:
-        return load_v1_checkpoint(
-            arguments.source, model, optimizer, chosen.name_map, strict, ignore
-        )
+        return load_v1_checkpoint(arguments.source, *made, chosen.name_map, strict, ignore)
     except CheckpointMismatch as mismatch:
         if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
             raise
@@ -139,16 +136,14 @@ def _load_v1(
         ) from mismatch
 
 
-def _save_v1(
-    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, chosen: _ChosenMap
-) -> Report:
+def _save_v1(made: _Made, arguments: Namespace, chosen: _ChosenMap) -> Report:
     path, like, overwrite = arguments.destination, arguments.like, arguments.overwrite
     try:
         with contextlib.ExitStack() as stack:
             if arguments.dry_run:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 path = os.path.join(folder, "model.ckpt")
-            return save_v1_checkpoint(path, model, optimizer, chosen.name_map, like, overwrite)
+            return save_v1_checkpoint(path, *made, chosen.name_map, like, overwrite)
     except CheckpointMismatch as mismatch:
         if mismatch.report.complete:
             raise
@@ -159,17 +154,17 @@ def _save_v1(
         ) from mismatch
 
 
-def _model(name: str) -> Tuple[KerasModel, Optional[KerasOptimizer]]:
-    """Calls the user's function. Returns a pair of the model, and the optimizer or None."""
+def _made(name: str) -> _Made:
+    """Calls the user's function, and returns what it has made."""
     function = user_objects.load(name)
     is_called = callable(function) and not _is_model(function)
     result = user_objects.call(name, function) if is_called else function
     if _is_model(result):
         # The bridged optimizer may be inside a LossScaleOptimizer.
         optimizer = getattr(result, "optimizer", None)
-        return result, getattr(optimizer, "inner_optimizer", optimizer)
+        return _Made(result, getattr(optimizer, "inner_optimizer", optimizer))
     if isinstance(result, tuple) and len(result) == 2 and hasattr(result[0], "trainable_variables"):
-        return result
+        return _Made(*result)
     raise ValueError(
         f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
         f"optimizer); it returned {type(result).__name__}."
@@ -181,16 +176,12 @@ def _is_model(item: Any) -> bool:
     return is_like_a_model and not isinstance(item, type)
 
 
-def _objects(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> tf.train.Checkpoint:
-    saved = {"model": model}
-    if optimizer is not None:
-        saved["optimizer"] = optimizer
+def _objects(made: _Made) -> tf.train.Checkpoint:
+    saved = {name: each for name, each in made._asdict().items() if each is not None}
     return tf.train.Checkpoint(**saved)
 
 
-def _save(
-    model: KerasModel, optimizer: Optional[KerasOptimizer], arguments: Namespace, report: Report
-) -> Report:
+def _save(made: _Made, arguments: Namespace, report: Report) -> Report:
     """Saves a Keras file or a checkpoint, completely or not at all.
 
     If Keras does not save the optimizer's state, the report lists it as a leftover. Then, without
@@ -199,17 +190,17 @@ def _save(
     path = arguments.destination
     if not path.endswith(file_endings.KERAS):
         if not arguments.dry_run:
-            object_checkpoint.save(_objects(model, optimizer), path, arguments.overwrite)
+            object_checkpoint.save(_objects(made), path, arguments.overwrite)
         return report
     with WorkingFolder(os.path.abspath(path)) as working:
         # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
         written = os.path.join(working.path, os.path.basename(path))
         if path.endswith((".weights.h5", ".weights.hdf5")):
-            model.save_weights(written)
+            made.model.save_weights(written)
         else:
-            model.save(written)
-        has_state = optimizer is None or keras_files.holds_optimizer(written)
+            made.model.save(written)
+        has_state = made.optimizer is None or keras_files.holds_optimizer(written)
         if not has_state:
             ending = os.path.splitext(path)[1]
             why = f"this Keras does not save the optimizer's state in {ending} files"
@@ -227,11 +218,11 @@ def _save(
     return report
 
 
-def _load(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
+def _load(path: str, made: _Made) -> None:
     """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
     if path.endswith(file_endings.KERAS):
         paths.refuse_missing(path)
-        _load_file(path, model, optimizer)
+        _load_file(path, *made)
         return
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is None:
@@ -239,8 +230,8 @@ def _load(path: str, model: KerasModel, optimizer: Optional[KerasOptimizer]) -> 
             f"{checkpoint.path!r} is a name-based v1 checkpoint already. Omit --model, or pass "
             "--to keras to convert it to Keras."
         )
-    _build(model, optimizer)
-    _restore(checkpoint, model, optimizer)
+    _build(*made)
+    _restore(checkpoint, made)
 
 
 def _build(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
@@ -249,19 +240,17 @@ def _build(model: KerasModel, optimizer: Optional[KerasOptimizer]) -> None:
         versions.create_optimizer_weights(optimizer, model.trainable_variables)
 
 
-def _restore(
-    checkpoint: Checkpoint, model: KerasModel, optimizer: Optional[KerasOptimizer]
-) -> None:
+def _restore(checkpoint: Checkpoint, made: _Made) -> None:
     """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
     keys = checkpoint.object_graph.variables.values()
     has_model = any(key.startswith("model/") for key in keys)
-    if has_model or any(map(versions.is_keras_3_variable, model.weights)):
-        objects = _objects(model, optimizer) if has_model else tf.train.Checkpoint(model)
+    if has_model or any(map(versions.is_keras_3_variable, made.model.weights)):
+        objects = _objects(made) if has_model else tf.train.Checkpoint(made.model)
         # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
         read = getattr(objects, "read", objects.restore)  # old versions have no `read`
         status = read(checkpoint.path)
     else:  # written by `save_weights`
-        status = model.load_weights(checkpoint.path)
+        status = made.model.load_weights(checkpoint.path)
     try:
         status.assert_existing_objects_matched()
     except AssertionError as error:
