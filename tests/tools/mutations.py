@@ -118,7 +118,7 @@ OPTIMIZER_V2 = _of_both(
 ) + (
     Mutation(
         "_finish is not called",
-        "BridgedOptimizer._apply_and_finish",
+        "BridgedOptimizer._distributed_apply",
         "finished = self._v1.finish(distribution, [variable for _, variable in pairs])",
         "finished = None",
         _exact("Adam"),

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
-from legacy_opt.core.types import DType, GradAndVar, GradsAndVars, Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import DType, GradsAndVars, Tensor, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
@@ -107,31 +107,19 @@ class BridgedOptimizer(Keras2State):
     ):
         pairs = list(grads_and_vars)
         with writes_after([grad for grad, _ in pairs]):
-            return self._apply_and_finish(distribution, pairs, *args, **kwargs)
-
-    def _apply_and_finish(
-        self,
-        distribution: tf.distribute.Strategy,
-        pairs: List[GradAndVar],
-        *args: Any,
-        **kwargs: Any,
-    ):
-        rate = self._decayed_lr(tf.float32) if self._v1.settings.rates else None
-        with self._v1.step(pairs, rate, self._hyperparameters_now()):
-            if self._v1.settings.delegates_apply_gradients:
-                return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
-            iterations = self.iterations  # in other threads, the attribute may soon be replaced
-            with with_attributes(self, {"_iterations": _NotYet()}):
-                done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
-            finished = self._v1.finish(distribution, [variable for _, variable in pairs])
-        if tf.executing_eagerly():
-            return iterations.assign_add(1)
-        ops = []
-        for value in [done, finished]:
-            for item in distribution.experimental_local_results(value):
-                ops += tf.nest.flatten(item)
-        with after(*ops):
-            return iterations.assign_add(1, read_value=False)
+            rate = self._decayed_lr(tf.float32) if self._v1.settings.rates else None
+            with self._v1.step(pairs, rate, self._hyperparameters_now()):
+                if self._v1.settings.delegates_apply_gradients:
+                    return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
+                iterations = self.iterations  # in other threads, the attribute may be replaced soon
+                with with_attributes(self, {"_iterations": _NotYet()}):
+                    done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
+                finished = self._v1.finish(distribution, [variable for _, variable in pairs])
+            if tf.executing_eagerly():
+                return iterations.assign_add(1)
+            results = map(distribution.experimental_local_results, (done, finished))
+            with after(*tf.nest.flatten(list(results))):
+                return iterations.assign_add(1, read_value=False)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)
