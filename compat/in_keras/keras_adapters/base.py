@@ -177,10 +177,7 @@ class KerasAdapter:
         """Raises a TypeError if optimizers cannot train a variable of another Keras."""
 
     def slot_in(self, name: str, variables: Sequence[Variable]) -> Optional[Tuple[Variable, str]]:
-        """Returns (trained variable, slot name) if a new variable of this name is a slot, or None.
-
-        `variables` are the trained variables, one of which may have the slot.
-        """
+        """Returns (trained variable, slot name) if a variable of this name is a slot, or None."""
 
     def build_in_graph(
         self, optimizer: KerasOptimizer, variables: KerasVariables, making_slot: MakingSlot

@@ -113,11 +113,7 @@ class Classes:
     def _ancestry_through(
         self, base: Meaning, expression: ast.expr, methods: Set[str]
     ) -> Optional[_Ancestry]:
-        """Returns the `_Ancestry` of a class, or None if the base class is not an optimizer.
-
-        `base` is the meaning of `expression` in the class statement; `methods` are the names of the
-        class's methods.
-        """
+        """Returns the `_Ancestry` of a class, or None if the base class is not an optimizer."""
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
         elif not (isinstance(base, Definition) and isinstance(base.node, ast.ClassDef)):

@@ -285,10 +285,7 @@ def verdict_on_unrelated_class(name: str, modules: Iterable[str]) -> Optional[Ve
 
 
 def verdict_on_key(key: str, callee: Optional[str]) -> Optional[Verdict]:
-    """Judges a string. Returns None if the string does not name an optimizer.
-
-    `callee` is the full name of the function that is called with the string, or None.
-    """
+    """Judges a string that is passed to `callee`; returns None if it does not name an optimizer."""
     callee = callee or ""
     name = repr(key)
     is_helper = callee.endswith("optimize_loss")

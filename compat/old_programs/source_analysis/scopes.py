@@ -111,14 +111,11 @@ class Scope:
 
 
 class Module:
-    """The scopes and the star imports of a file.
-
-    `names` are the full names under which other files may import the file, likeliest first.
-    """
+    """The scopes and the star imports of a file."""
 
     def __init__(self, source: Source, names: List[str]) -> None:
         self.source = source
-        self.names = names
+        self.names = names  # under which other files may import the file, likeliest first
         self.is_package = source.path.endswith("__init__.py")
         self.star_imports: List[Tuple[str, ast.ImportFrom]] = []  # (module, statement)
         self.scope = Scope(self)
