@@ -17,7 +17,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 import numpy as np
@@ -26,12 +25,11 @@ import tensorflow as tf
 from legacy_opt import CyclicalLearningRate
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
-from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.proofs.arguments import changes
 from legacy_opt.proofs.targets import Steps
-from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.proofs import drawing
-from legacy_opt.recorded.proofs.proof import Gradient, Proof, ProofError
+from legacy_opt.recorded.proofs.proof import Proof, ProofError
 
 from .. import arrays
 from . import side_by_side
@@ -129,7 +127,7 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
     cls = type(optimizer)
     takes_sparse = any(getattr(cls, name) is not getattr(inspection.BASE, name) for name in updates)
     shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
-    return _problem_of(*drawing.inputs(np.random.RandomState(0), shapes, _SPARSE, steps))
+    return side_by_side.Problem(*drawing.inputs(np.random.RandomState(0), shapes, _SPARSE, steps))
 
 
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
@@ -168,18 +166,13 @@ def _session_run(
         for attribute, value in vars(optimizer).items():
             if schedules.is_v1_decay(value):
                 vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
-        return _run(_session_training(optimizer, problem, step), initialize, problem)
+        return _run(_session_training(optimizer, problem), initialize, problem)
 
 
-def _session_training(
-    optimizer: V1Optimizer, problem: side_by_side.Problem, step: Variable
-) -> side_by_side.SessionTraining:
-    variables = {
-        name: v1.get_variable(name, initializer=value, use_resource=True)
-        for name, value in problem.values.items()
-    }
+def _session_training(optimizer: V1Optimizer, problem: side_by_side.Problem) -> Any:
+    step = v1.train.get_or_create_global_step()
     arguments = contract.accepted(optimizer.apply_gradients, global_step=step)
-    return side_by_side.SessionTraining(optimizer, problem, variables, **arguments)
+    return side_by_side.training(optimizer, problem, named=True, **arguments)
 
 
 def _run(
@@ -187,13 +180,11 @@ def _run(
 ) -> List[Arrays]:
     """Returns the values of the variables after each step, and of the slots after the last."""
     initialize()
-    values = [training.step(gradients) for gradients in problem.steps]
+    values = [training.step(gradients) for gradients in problem.gradients]
     return [*values, training.values(_slots(training.optimizer, training.variables))]
 
 
-def _slots(
-    optimizer: Union[V1Optimizer, KerasOptimizer], variables: Dict[str, Variable]
-) -> Dict[str, Tensor]:
+def _slots(optimizer: Any, variables: Dict[str, Variable]) -> Dict[str, Tensor]:
     slots = {}
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
@@ -205,7 +196,7 @@ def _slots(
 def _first_difference(
     expected: List[Arrays], actual: List[Arrays], problem: side_by_side.Problem
 ) -> Comparison:
-    result = Comparison(equal=True, steps=len(problem.steps), variables=tuple(problem.values))
+    result = Comparison(equal=True, steps=len(problem.gradients), variables=tuple(problem.values))
     for number, (one, other) in enumerate(zip(expected, actual), start=1):
         for name in one:
             if not arrays.same(one[name], other[name]):
@@ -224,17 +215,16 @@ def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield from _in_keras(make, proof, steps)
         return
     _check_dtype(proof)
-    problem = _problem_of(proof.start.variables, proof.gradients)
+    problem = side_by_side.Problem(proof.start.variables, proof.gradients)
     with side_by_side.scope(in_session=True) as initialize:
-        step = v1.train.get_or_create_global_step()
         arguments = dict(steps[0])
         for name in {name for changed in changes(steps) for name in changed}:
             arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
-        if arguments.get("global_step", step) is None:
-            arguments["global_step"] = step
-        training = _session_training(make(**arguments), problem, step)
+        if "global_step" in arguments and arguments["global_step"] is None:
+            arguments["global_step"] = v1.train.get_or_create_global_step()
+        training = _session_training(make(**arguments), problem)
         initialize()
-        for gradients, changed in zip(problem.steps, changes(steps)):
+        for gradients, changed in zip(problem.gradients, changes(steps)):
             for name, value in changed.items():
                 arguments[name].load(value, v1.get_default_session())
             yield training.step(gradients)
@@ -258,24 +248,15 @@ def _check_dtype(proof: Proof) -> None:
 
 
 def _in_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    problem = _problem_of(proof.start.variables, proof.gradients)
+    problem = side_by_side.Problem(proof.start.variables, proof.gradients)
     with side_by_side.scope() as initialize:
         optimizer = make(**steps[0])
         training = side_by_side.training(optimizer, problem, named=True)
         initialize()
-        for gradients, changed in zip(problem.steps, changes(steps, ("learning_rate", "lr"))):
+        for gradients, changed in zip(problem.gradients, changes(steps, ("learning_rate", "lr"))):
             for rate in changed.values():
                 optimizer.learning_rate = rate
             yield training.step(gradients)
-
-
-def _problem_of(
-    variables: Arrays, gradients: Sequence[Mapping[str, Gradient]]
-) -> side_by_side.Problem:
-    in_order = [[each[name] for name in variables] for each in gradients]
-    sparse = tuple(name for name in variables if isinstance(gradients[0][name], Rows))
-    steps = [[x[::-1] if isinstance(x, Rows) else x for x in each] for each in in_order]
-    return side_by_side.Problem(variables, sparse, steps)
 
 
 # For `legacy_opt.proofs.targets.find`.

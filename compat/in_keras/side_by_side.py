@@ -9,27 +9,30 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Seq
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.recorded.numpy import Rows
+
 v1 = tf.compat.v1
-# The gradient of a variable in one step: an array; if sparse, a pair of arrays (rows, ids).
-StepGradient = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
 class Problem(NamedTuple):
     """The starting values of variables, and the gradients of each training step."""
 
     values: Dict[str, np.ndarray]  # by the names of the variables
-    sparse: Tuple[str, ...]  # the names of the variables with sparse gradients
-    steps: Sequence[Sequence[StepGradient]]  # for each step, the gradient of each variable
+    gradients: Sequence[Mapping[str, Any]]  # for each step, arrays or `Rows` by these names
 
     def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Any, ...]]]:
         """Yields the dtype and shape of each tensor that one step's gradients consist of."""
         for name, value in self.values.items():
             dtype = tf.as_dtype(value.dtype)
-            if name in self.sparse:
-                yield dtype, (None,) + value.shape[1:]
+            if isinstance(self.gradients[0][name], Rows):
                 yield tf.int64, (None,)
+                yield dtype, (None,) + value.shape[1:]
             else:
                 yield dtype, value.shape
+
+    def inputs(self, gradients: Mapping[str, Any]) -> List[np.ndarray]:
+        """Returns one step's gradients as arrays that fit `specs`."""
+        return tf.nest.flatten([gradients[name] for name in self.values])
 
     def pairs(
         self, tensors: Sequence[tf.Tensor], variables: Dict[str, tf.Variable]
@@ -39,9 +42,9 @@ class Problem(NamedTuple):
         pairs = []
         for name, value in self.values.items():
             gradient = next(remaining)
-            if name in self.sparse:
+            if isinstance(self.gradients[0][name], Rows):
                 shape = tf.constant(value.shape, tf.int64)  # a tensor, as for embedding layers
-                gradient = tf.IndexedSlices(gradient, next(remaining), shape)
+                gradient = tf.IndexedSlices(next(remaining), gradient, shape)
             pairs.append((gradient, variables[name]))
         return pairs
 
@@ -63,17 +66,19 @@ def scope(in_session: bool = False) -> Iterator[Callable[[], None]]:
         yield lambda: session.run(v1.global_variables_initializer())
 
 
-def training(optimizer: Any, problem: Problem, named: bool) -> Training:
+def training(optimizer: Any, problem: Problem, named: bool, **arguments: Any) -> Training:
     """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`.
 
     If `named`, the variables get the names in the problem, by which an optimizer may select them.
+    `arguments` are those of `SessionTraining`.
     """
     variables = {
         name: tf.compat.v2.Variable(value, name=name if named else None)
         for name, value in problem.values.items()
     }
-    cls = FunctionTraining if tf.executing_eagerly() else SessionTraining
-    return cls(optimizer, problem, variables)
+    if tf.executing_eagerly():
+        return FunctionTraining(optimizer, problem, variables)
+    return SessionTraining(optimizer, problem, variables, **arguments)
 
 
 def training_function(
@@ -97,6 +102,7 @@ class FunctionTraining:
 
     def __init__(self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable]):
         self.optimizer = optimizer
+        self._problem = problem
         self.variables = variables
         signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
 
@@ -105,9 +111,9 @@ class FunctionTraining:
 
         self._train = training_function(train, signature, autograph=False)
 
-    def step(self, gradients: Sequence[StepGradient]) -> Dict[str, np.ndarray]:
+    def step(self, gradients: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         """Trains one step; returns the values of the variables, a dict of arrays by name."""
-        self._train(*map(tf.constant, tf.nest.flatten(gradients)))
+        self._train(*map(tf.constant, self._problem.inputs(gradients)))
         return self.values(self.variables)
 
     def values(self, tensors: Mapping[str, Any]) -> Dict[str, np.ndarray]:
@@ -131,13 +137,14 @@ class SessionTraining:
         self, optimizer: Any, problem: Problem, variables: Dict[str, tf.Variable], **arguments: Any
     ):
         self.optimizer = optimizer
+        self._problem = problem
         self.variables = variables
         self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
         pairs = problem.pairs(self._inputs, variables)
         self._train = optimizer.apply_gradients(pairs, **arguments)
 
-    def step(self, gradients: Sequence[StepGradient]) -> Dict[str, np.ndarray]:
-        inputs = dict(zip(self._inputs, tf.nest.flatten(gradients)))
+    def step(self, gradients: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+        inputs = dict(zip(self._inputs, self._problem.inputs(gradients)))
         v1.get_default_session().run(self._train, inputs)
         return self.values(self.variables)
 

@@ -21,22 +21,5 @@ from legacy_opt.recorded.proofs.judging import (
 )
 from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
 
-__all__ = [
-    "BOUND",
-    "DIFFERS",
-    "EQUAL",
-    "End",
-    "Error",
-    "Proof",
-    "ProofError",
-    "ROUNDING",
-    "Report",
-    "Target",
-    "Verdict",
-    "draw",
-    "find",
-    "judge",
-    "read",
-    "replay",
-    "write",
-]
+__all__ = ["BOUND", "DIFFERS", "EQUAL", "End", "Error", "Proof", "ProofError", "ROUNDING", "Report"]
+__all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "replay", "write"]

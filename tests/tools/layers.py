@@ -45,7 +45,7 @@ ALLOWED = {
     # v1 optimizers in Keras, and Keras optimizers in graphs.
     ".in_keras.beta_powers": [],
     ".in_keras.embedding_rows": ["versions", "core"],
-    ".in_keras.side_by_side": [],
+    ".in_keras.side_by_side": ["recorded"],
     ".in_keras.weight_averages": [*OF_V1, *ADAPTED],
     ".in_keras.v1_optimizers": [*OF_V1, ".messages"],
     ".in_keras.keras_adapters": ["versions", "core", ".in_keras.v1_optimizers"],

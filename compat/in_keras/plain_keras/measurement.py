@@ -9,6 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.recorded.numpy import Rows
+
 from ... import arrays
 from .. import side_by_side
 from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
@@ -142,8 +144,9 @@ def _problem(kinds: Sequence[str], size: float) -> side_by_side.Problem:
     """Returns a `Problem` with one variable, of values of about `size`, per kind of training."""
     random = np.random.RandomState(0)
     values = {kind: (size * random.randn(*_SHAPE)).astype(np.float32) for kind in kinds}
-    steps = [[_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)]
-    return side_by_side.Problem(values, sparse=(ROWS, REPEATED), steps=steps)
+    steps = range(_WARM_UP + 2 * STEPS)
+    gradients = [{kind: _gradient(kind, random) for kind in kinds} for _ in steps]
+    return side_by_side.Problem(values, gradients)
 
 
 def _gradient(kind: str, random: np.random.RandomState) -> Any:
@@ -152,7 +155,7 @@ def _gradient(kind: str, random: np.random.RandomState) -> Any:
         return draw(_SHAPE[0])
     some_rows = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
     ids = some_rows if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some_rows])
-    return draw(len(ids)), ids.astype(np.int64)
+    return Rows(ids.astype(np.int64), draw(len(ids)))
 
 
 def _compare(
@@ -162,7 +165,7 @@ def _compare(
     rate: float,
 ) -> Dict[str, SideBySide]:
     """Returns the result of `_train_kinds`. If `carry` is given, the first training warms up."""
-    steps = iter(problem.steps)
+    steps = iter(problem.gradients)
     if carry is not None:
         for _ in range(_WARM_UP):
             trainings[0].step(next(steps))

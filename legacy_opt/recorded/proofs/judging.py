@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -49,18 +49,15 @@ class Verdict(NamedTuple):
     @property
     def place(self) -> Error:
         """The error that decided."""
-        return self.wide if self._is_wide else self.error  # type: ignore[return-value]
-
-    @property
-    def _is_wide(self) -> bool:
-        wide = self.wide is not None and self.wide.ratio > WIDE_BOUND
-        return wide and self.error.ratio <= BOUND
+        if self.wide is None or self.wide.ratio <= WIDE_BOUND or self.error.ratio > BOUND:
+            return self.error
+        return self.wide
 
     def __str__(self) -> str:
         if self.name == EQUAL:
             return EQUAL
         ratio, step, variable = self.place
-        limit = f"{WIDE_BOUND:g} in float64" if self._is_wide else f"{BOUND:g}"
+        limit = f"{BOUND:g}" if self.place is self.error else f"{WIDE_BOUND:g} in float64"
         return (
             f"{self.name}: in step {step}, {variable!r} is {ratio:.3g} error bars away "
             f"(rounding: at most {limit})"
@@ -83,18 +80,18 @@ def judge(
     Raises:
       ProofError: a variable is missing, or has another shape.
     """
-    error = largest_error(ends, found)
-    wide = None
+    verdict = Verdict(ROUNDING, largest_error(ends, found))
     if found_in_float64 is not None:
         wide = largest_error(ends, found_in_float64, WIDE_BOUND, "exact")
+        verdict = verdict._replace(wide=wide)
     if all(
         np.all(_same(values, found[step][name]))
         for step, end in ends.items()
         for name, values in end.values.items()
     ):
-        return Verdict(EQUAL, error, wide)
-    is_rounding = error.ratio <= BOUND and (wide is None or wide.ratio <= WIDE_BOUND)
-    return Verdict(ROUNDING if is_rounding else DIFFERS, error, wide)
+        return verdict._replace(name=EQUAL)
+    bound = BOUND if verdict.place is verdict.error else WIDE_BOUND
+    return verdict if verdict.place.ratio <= bound else verdict._replace(name=DIFFERS)
 
 
 def largest_error(
@@ -103,26 +100,20 @@ def largest_error(
     bound: float = BOUND,
     field: str = "values",
 ) -> Error:
-    """Returns the largest error; see `judge`.
+    """Returns the first error larger than `bound`, else the largest; see `judge`.
 
-    Args:
-      ends: the ends of the proof, by step.
-      found: the variables after these steps.
-      bound: the largest error that rounding explains.
-      field: the field of `End` that says where there are infinities and NaN.
+    The `field` of `End` says where there are infinities and NaN.
     """
     errors = []
     for step, end in sorted(ends.items()):
         for name, exact in end.exact.items():
-            array = found.get(step, {}).get(name)
-            if array is None or array.shape != exact.shape:
-                shape = None if array is None else list(array.shape)
+            array: Any = found.get(step, {}).get(name)
+            shape, got = list(exact.shape), None if array is None else list(array.shape)
+            if got != shape:
                 raise ProofError(
-                    f"after step {step}, {name!r} must have the shape {list(exact.shape)}, got "
-                    f"{shape}"
+                    f"after step {step}, {name!r} must have the shape {shape}, got {got}"
                 )
-            expected = getattr(end, field)[name]
-            ratio = _ratio(expected, exact, end.bars[name], array)
+            ratio = _ratio(getattr(end, field)[name], exact, end.bars[name], array)
             errors.append(Error(ratio, step, name))
     if not errors:
         raise ProofError("the proof has no ends to compare with")
