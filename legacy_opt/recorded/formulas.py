@@ -7,7 +7,7 @@ take symbolic values and numbers.
 from __future__ import annotations
 
 import numbers
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -120,10 +120,11 @@ class Names:
 class Graph:
     """Collects the nodes of a rule; equal nodes are one."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, nodes: Sequence[Node] = ()) -> None:
         self.dtype = dtype
-        self.nodes: List[Node] = []
-        self._places: Dict[str, int] = {}  # by texts: NaN does not equal NaN, and 0 equals -0
+        self.nodes = [*nodes]
+        # By texts: NaN does not equal NaN, and 0 equals -0.
+        self._places = {repr(node): i for i, node in enumerate(nodes)}
 
     def add(self, *parts: Any) -> Value:
         node = Reader().operation(Node(*parts), self.nodes) if parts[3] else Node(*parts)

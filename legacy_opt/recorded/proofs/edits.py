@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -200,7 +188,7 @@ def edits(proof: Proof) -> Iterator[Edit]:
     record = _readable(record)
     used = [each for each in record.groups if each in groups]
     names = [name for name, each in record.hyperparameters.items() if each.dtype in FLOATS]
-    known: Set[Any] = {(repr(record), NumpyOptimizer)}
+    known = {(repr(record), NumpyOptimizer)}
     for edit in (
         *_of_functions(record),
         *(edit for group in used for edit in _of_group(record, group, names, rows)),
@@ -215,11 +203,8 @@ def edits(proof: Proof) -> Iterator[Edit]:
 
 def _readable(record: Record) -> Record:
     """Returns a record in which programs may read all hyperparameters and the step."""
-    graph = Graph("float64")
-    values: List[Value] = []
-    for node in record.before.nodes:
-        values.append(graph.again(node, [values[i] for i in node.inputs]))
-    results = {name: values[i] for name, i in record.before.results.items()}
+    graph = Graph("float64", record.before.nodes)
+    results = {name: Value(graph, i) for name, i in record.before.results.items()}
     step = record.global_step or "int64"
     completed = graph.input(Input(_COMPLETED, SCALAR, step))
     results[_STEP] = cast(completed + 1)
