@@ -30,7 +30,7 @@ def test_patterns_of_users_match_no_variable_of_the_measurement(api):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = measurement.measure(make, None, rate=0.1, are_separate=False)
-    assert [(each.error, each.largest) for each in found] == [(None, 0.0)] * 4
+    assert [(each.why, each.largest) for each in found] == [(None, 0.0)] * 4
 
 
 # Keras 2.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from legacy_opt.recorded.numpy import Rows
 
-from ... import arrays
+from ... import arrays, messages
 from .. import side_by_side
 from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
 
@@ -66,23 +66,6 @@ class Measurement(NamedTuple):
         return f"{self.kind}: {self.grade}, {size}{'' if self.counts else ' (does not count)'}"
 
 
-class SideBySide(NamedTuple):
-    """The result of training with two optimizers side by side."""
-
-    largest: float  # the largest difference of the weight that differs most clearly
-    distance: float  # the length of the way of this weight
-    size: float  # its absolute value
-    error: Optional[Exception] = None  # raised by training with one of the optimizers
-
-    @property
-    def grade(self) -> str:
-        """The grade: "exact", "rounding" or "differs"."""
-        if self.largest == 0:
-            return EXACT
-        rounding = _ROUNDING * self.distance + _LAST_DIGITS * self.size
-        return ROUNDING if self.largest <= rounding else DIFFERS
-
-
 def worst(measurements: Sequence[Measurement]) -> str:
     """Returns the worst grade of the measurements whose `counts` is True."""
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
@@ -93,7 +76,7 @@ def measure(
     carry: Optional[Callable[..., None]],
     rate: float,
     are_separate: bool,
-) -> List[SideBySide]:
+) -> List[Measurement]:
     """Trains scratch variables with two optimizers side by side.
 
     Args:
@@ -106,7 +89,7 @@ def measure(
         global_clipnorm, because then each gradient influences the updates of all variables.
 
     Returns:
-      A list with a `SideBySide` for each of `KINDS`.
+      A list with a `Measurement` for each of `KINDS`; `why` is for errors of training alone.
     """
     if tf.distribute.has_strategy():
         # A new thread has no active strategy, so the scratch variables have no replicas there.
@@ -122,7 +105,8 @@ def measure(
             try:
                 results.update(_train_kinds(make, carry, rate, kinds=(kind,)))
             except Exception as error:  # Keras or a user's function may not take sparse gradients
-                results[kind] = SideBySide(largest=np.inf, distance=0.0, size=0.0, error=error)
+                why = "training raises " + messages.with_class(error).split("\n")[0]
+                results[kind] = Measurement(kind, DIFFERS, np.inf, 0.0, counts=True, why=why)
     return [results[kind] for kind in KINDS]
 
 
@@ -131,8 +115,8 @@ def _train_kinds(
     carry: Optional[Callable[..., None]],
     rate: float,
     kinds: Sequence[str],
-) -> Dict[str, SideBySide]:
-    """Returns a dict from each kind of training to a `SideBySide`."""
+) -> Dict[str, Measurement]:
+    """Returns a dict from each kind of training to a `Measurement`."""
     problem = _problem(kinds, size=min(1.0, 10 * rate))
     with side_by_side.scope() as initialize:
         trainings = [side_by_side.training(each, problem, named=False) for each in make()]
@@ -163,7 +147,7 @@ def _compare(
     problem: side_by_side.Problem,
     carry: Optional[Callable[..., None]],
     rate: float,
-) -> Dict[str, SideBySide]:
+) -> Dict[str, Measurement]:
     """Returns the result of `_train_kinds`. If `carry` is given, the first training warms up."""
     steps = iter(problem.gradients)
     if carry is not None:
@@ -171,7 +155,8 @@ def _compare(
             trainings[0].step(next(steps))
     results = _continue(trainings, steps, carry)
     if DENSE in results:
-        results[RATE] = _continue(trainings, steps, carry, rate=_DROP * rate)[DENSE]
+        changed = _continue(trainings, steps, carry, rate=_DROP * rate)
+        results[RATE] = changed[DENSE]._replace(kind=RATE)
     return results
 
 
@@ -180,8 +165,8 @@ def _continue(
     steps: Iterator[Any],
     carry: Optional[Callable[..., None]],
     rate: Optional[float] = None,
-) -> Dict[str, SideBySide]:
-    """Continues both trainings from the weights of the first. Returns a `SideBySide` per kind."""
+) -> Dict[str, Measurement]:
+    """Continues both trainings from the weights of the first. Measures each kind."""
     source, target = trainings
     before = source.values(source.variables)
     target.assign(before)
@@ -200,10 +185,14 @@ def _continue(
             gap = arrays.differences(weights[kind], target_weights[kind])
             gaps[kind] = np.maximum(gaps[kind], gap)
             ways[kind] += arrays.differences(weights[kind], last[kind])
-    return {kind: _worst_element(gaps[kind], ways[kind], weights[kind]) for kind in before}
+    return {kind: _worst(kind, gaps[kind], ways[kind], weights[kind]) for kind in before}
 
 
-def _worst_element(gaps: np.ndarray, ways: np.ndarray, weights: np.ndarray) -> SideBySide:
-    """Returns the result of the weight whose difference is least like rounding."""
-    each = map(SideBySide, *(array.reshape(-1).tolist() for array in (gaps, ways, np.abs(weights))))
-    return max(each, key=lambda one: (GRADES.index(one.grade), one.largest))
+def _worst(kind: str, gaps: np.ndarray, ways: np.ndarray, weights: np.ndarray) -> Measurement:
+    """Returns the measurement of the weight whose difference is least like rounding."""
+    found = []
+    for gap, way, weight in zip(*(array.reshape(-1).tolist() for array in (gaps, ways, weights))):
+        is_rounding = gap <= _ROUNDING * way + _LAST_DIGITS * abs(weight)
+        grade = EXACT if gap == 0 else ROUNDING if is_rounding else DIFFERS
+        found.append(Measurement(kind, grade, gap, way, counts=True))
+    return max(found, key=lambda each: (GRADES.index(each.grade), each.largest))

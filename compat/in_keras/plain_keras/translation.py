@@ -9,7 +9,6 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 
-from ... import messages
 from .. import bridge
 from ..keras_adapters import adapter_of
 from ..keras_bridge import configuration
@@ -204,16 +203,9 @@ def _report(
         results = measurement.measure(make, carry, rate, are_separate)
         clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
         measurements = []
-        for kind, result in zip(counterparts.KINDS, results):
-            entry = measurement.Measurement(
-                kind=kind,
-                grade=result.grade,
-                largest=result.largest,
-                distance=result.distance,
-                counts=kind in counted,
-                why=_why(translator, kind, result, clips, without_state=carry is None),
-            )
-            measurements.append(entry)
+        for each in results:
+            why = _why(translator, each, clips, without_state=carry is None)
+            measurements.append(each._replace(counts=each.kind in counted, why=why))
         return report._replace(measurements=tuple(measurements))
 
     return measured_report
@@ -221,20 +213,17 @@ def _report(
 
 def _why(
     translator: translators.Translator,
-    kind: str,
-    result: measurement.SideBySide,
+    result: measurement.Measurement,
     clips: bool,
     without_state: bool,
 ) -> Optional[str]:
     """Returns why the two optimizers differ in a kind of training, or None."""
-    if result.grade != measurement.DIFFERS:
-        return None
-    if result.error is not None:
-        return "training raises " + messages.with_class(result.error).split("\n")[0]
-    reasons = [translator.counterpart.reason(kind, translator.adapter.api)]
+    if result.grade != measurement.DIFFERS or result.why:
+        return result.why
+    reasons = [translator.counterpart.reason(result.kind, translator.adapter.api)]
     if without_state:
         reasons.insert(0, translator.counterpart.start)
-    if clips and kind == counterparts.REPEATED:
+    if clips and result.kind == counterparts.REPEATED:
         reasons.append(counterparts.CLIPS)
     return "; ".join(reason for reason in reasons if reason) or None
 

@@ -26,32 +26,25 @@ _OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1,
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
 _SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
 _EXTREME = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44], "float32")
-# Values that show what a hyperparameter does. Others are rounded to short binary numbers.
-_VALUES = {
-    **dict.fromkeys(_RATES, 2.0**-6),
-    "momentum": 0.875,
-    "epsilon": 2.0**-10,
-    "epsilon1": 2.0**-20,
-    "epsilon2": 2.0**-8,
-    "eeta": 2.0**-4,
-    "weight_decay": 2.0**-5,
-    "weight_decay_rate": 2.0**-5,
-    "l1": 2.0**-10,
-    "l2": 2.0**-7,
-    "l2_shrinkage": 2.0**-8,
-    "beta": 0.875,
-    "beta1": 0.875,
-    "beta_1": 0.875,
-    "beta2": 1 - 2.0**-5,
-    "beta_2": 1 - 2.0**-5,
-    "sign_decay": 0.75,
-    "learning_rate_power": -0.25,
-    "total_steps": 8.0,
-    "warmup_proportion": 0.25,
-    "min_lr": 2.0**-9,
-    "logbase": 0.75,
-    CLIP_NORM: 4.0,
+# Values that show what hyperparameters do. Others are rounded to short binary numbers.
+_NAMES = {
+    2.0**-20: "epsilon1",
+    2.0**-10: "epsilon l1",
+    2.0**-9: "min_lr",
+    2.0**-8: "epsilon2 l2_shrinkage",
+    2.0**-7: "l2",
+    2.0**-6: "learning_rate lr rate",
+    2.0**-5: "weight_decay weight_decay_rate",
+    2.0**-4: "eeta",
+    0.25: "warmup_proportion",
+    -0.25: "learning_rate_power",
+    0.75: "logbase sign_decay",
+    0.875: "beta beta1 beta_1 momentum",
+    1 - 2.0**-5: "beta2 beta_2",
+    4.0: CLIP_NORM,
+    8.0: "total_steps",
 }
+_VALUES = {name: value for value, names in _NAMES.items() for name in names.split()}
 
 
 def draw(
@@ -97,20 +90,17 @@ def draw(
         random, shapes, [*shapes] if rows else [], steps, [*shapes][-1:] if extreme else []
     )
     start = state_of(NumpyOptimizer(record, weights, **values))._replace(global_step=global_step)
-    made = {"by": "draw", "seed": seed}
-    proof = Proof(start, schedule, gradients, {}, made=made)
+    proof = Proof(start, schedule, gradients, {}, made={"by": "draw", "seed": seed})
     proof = with_ends(proof, ends or range(1, steps + 1))
     return _with_power(proof, seed, rows) if power else proof
 
 
 def _with_power(proof: Proof, seed: int, rows: bool) -> Proof:
     """Returns a proof with its power; other proofs show which edits change anything."""
-    scalars = proof.record.hyperparameters.items()
+    record = proof.record
+    scalars = record.hyperparameters.items()
     recorded: Any = {name: each.value for name, each in scalars if each.value is not None}
-    others = [
-        draw(proof.record, seed + 1, rows=rows),
-        draw(proof.record, seed + 2, rows=rows, **recorded),
-    ]
+    others = [draw(record, seed + 1, rows=rows), draw(record, seed + 2, rows=rows, **recorded)]
     found = {kind: list(each) for kind, each in measured_power([proof], others).items()}
     found["all"] = [sum(each) for each in zip(*found.values())]
     return proof._replace(made={**proof.made, "power": found})
@@ -125,19 +115,13 @@ def inputs(
 ) -> Tuple[Arrays, List[Dict[str, Gradient]]]:
     """Draws variables, and the gradients of each step.
 
-    Args:
-      random: the random numbers.
-      shapes: a dict from names of variables to shapes.
-      sparse: the names of variables with sparse gradients.
-      steps: the number of steps.
-      extreme: the names of variables of which some gradients are zero, infinite, NaN or denormal.
+    The variables in `sparse` have sparse gradients. Of those in `extreme`, some gradients are zero,
+    infinite, NaN or denormal.
     """
-    weights = {
-        name: (random.standard_normal(shape) * (random.random_sample(shape) < 0.5)).astype(
-            "float32"
-        )
-        for name, shape in shapes.items()
-    }
+    weights = {}
+    for name, shape in shapes.items():
+        weight = random.standard_normal(shape)
+        weights[name] = (weight * (random.random_sample(shape) < 0.5)).astype("float32")
     sizes = {
         name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
     }
@@ -160,10 +144,9 @@ def inputs(
 
 def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
     """Returns the shapes of variables, by their names."""
-    named = [item for group in record.groups for item in (group.variables or {}).items()]
-    shapes = dict(named) or (_ROWS if rows else _DENSE)
+    named = {k: v for group in record.groups for k, v in (group.variables or {}).items()}
     found, why = {}, ""
-    for name, shape in shapes.items():
+    for name, shape in (named or (_ROWS if rows else _DENSE)).items():
         try:
             group = record.group_of(name, shape)
             program = group.sparse if rows else group.dense
@@ -180,7 +163,6 @@ def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
 
 
 def _values(record: Record) -> Dict[str, float]:
-    """Returns values of hyperparameters."""
     found = {}
     for name, (dtype, recorded) in record.hyperparameters.items():
         if name not in record.fixed and dtype.startswith("float"):

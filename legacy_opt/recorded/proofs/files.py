@@ -18,6 +18,7 @@ from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof, ProofError
 from legacy_opt.recorded.records import RecordError
+from legacy_opt.recorded.state_files import taken
 from legacy_opt.recorded.writing import PathLike, replaced
 
 FORMAT, VERSION = "legacy-opt proof", 1
@@ -74,11 +75,11 @@ def _hash_of(content: bytes) -> bytes:
 
 
 def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
-    names = {name: None for gradients in proof.gradients for name in gradients}
-    steps = {
-        name: [i for i, each in enumerate(proof.gradients, start=1) if each.get(name) is not None]
-        for name in names
-    }
+    steps: Dict[str, List[int]] = {}  # by the names of variables
+    for i, gradients in enumerate(proof.gradients, start=1):
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                steps.setdefault(name, []).append(i)
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -98,8 +99,8 @@ def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
     yield _HEAD, np.frombuffer(text, np.uint8)
     for name, array in state_files.arrays_of(proof.start):
         yield _START + name, array
-    for name in names:
-        yield from _gradients_of(name, [proof.gradients[i - 1][name] for i in steps[name]])
+    for name, places in steps.items():
+        yield from _gradients_of(name, [proof.gradients[i - 1][name] for i in places])
     for step, end in sorted(proof.ends.items()):
         for part, arrays in end._asdict().items():
             for name, array in arrays.items():
@@ -107,7 +108,6 @@ def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
 
 
 def _gradients_of(name: str, gradients: List[Any]) -> Iterator[Tuple[str, np.ndarray]]:
-    """Yields the arrays of the gradients of a variable."""
     kinds = {isinstance(each, Rows) for each in gradients}
     if kinds == {False}:
         yield _DENSE + name, np.stack(gradients)
@@ -134,36 +134,32 @@ def _proof_from(arrays: Arrays) -> Proof:
             gradients[place - 1][name] = gradient
     ends = {}
     for step in head["ends"]:
-        parts = {
-            part: {
-                name: state_files.taken(arrays, f"{part}/{step}/{name}", dtype, value.shape)
-                for name, value in state.variables.items()
+        values, exact, bars = (
+            {
+                name: taken(arrays, f"{part}/{step}/{name}", dtype, each.shape)
+                for name, each in state.variables.items()
             }
             for part, dtype in _ENDS.items()
-        }
-        ends[step] = End(**parts)
+        )
+        if not all(np.all(np.nan_to_num(each) > 0) for each in bars.values()):
+            raise ProofError("error bars must be positive")
+        ends[step] = End(values, exact, bars)
     if arrays:
         raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
     if set(head["hyperparameters"]) != set(state.record.hyperparameters):
         raise ProofError("the hyperparameters are not those of the rule")
-    if any(
-        not np.all(np.nan_to_num(bars) > 0) for end in ends.values() for bars in end.bars.values()
-    ):
-        raise ProofError("error bars must be positive")
-    numbers = [
-        {name: texts[i] for name, texts in head["hyperparameters"].items()} for i in range(steps)
+    hyperparameters = [
+        {name: numbers[i] for name, numbers in head["hyperparameters"].items()}
+        for i in range(steps)
     ]
-    return Proof(state, numbers, gradients, ends, head["flushes_denormals"], head["made"])
+    return Proof(state, hyperparameters, gradients, ends, head["flushes_denormals"], head["made"])
 
 
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
-    if _HEAD not in arrays:
-        raise ProofError("not a proof: there is no format")
-    content = arrays.pop(_HEAD).tobytes()
-    if len(content) > _MOST_BYTES:
-        raise ProofError(f"the JSON text has more than {_MOST_BYTES} bytes")
     try:
+        content = arrays.pop(_HEAD).tobytes()
+        _check(len(content) <= _MOST_BYTES, "length")
         head = json.loads(content.decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
         if head["format"] != FORMAT:
             raise ProofError(f"not a proof: the format is not {FORMAT!r}")
@@ -199,14 +195,14 @@ def _taken_gradients(arrays: Arrays, name: str, state: Any, count: int) -> Itera
     """Removes the gradients of a variable from a dict, and yields them."""
     shape = state.variables[name].shape
     if _DENSE + name in arrays:
-        yield from state_files.taken(arrays, _DENSE + name, "float32", (count, *shape))
+        yield from taken(arrays, _DENSE + name, "float32", (count, *shape))
         return
-    counts = state_files.taken(arrays, _COUNTS + name, "int64", (count,))
+    counts = taken(arrays, _COUNTS + name, "int64", (count,))
     total = sum(map(int, counts))  # in Python's integers, which do not overflow
     if not shape or np.any(counts < 0):
         raise ProofError(f"{name!r} cannot have such sparse gradients")
-    ids = state_files.taken(arrays, _IDS + name, "int64", (total,))
-    rows = state_files.taken(arrays, _ROWS + name, "float32", (total, *shape[1:]))
+    ids = taken(arrays, _IDS + name, "int64", (total,))
+    rows = taken(arrays, _ROWS + name, "float32", (total, *shape[1:]))
     if total and not (ids.min() >= 0 and ids.max() < shape[0]):
         raise ProofError(f"a sparse gradient of {name!r} has ids that are no rows")
     first = 0

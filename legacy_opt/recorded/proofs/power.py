@@ -40,17 +40,17 @@ def live(proofs: Sequence[Proof], others: Sequence[Proof] = ()) -> Iterator[Tupl
 
 
 def _largest(edit: Edit, proofs: Sequence[Proof]) -> float:
+    """Returns the largest error of an edit, or the first one that is noticed."""
     ratio = 0.0
-    for proof in proofs:
-        steps = run(proof, edit.record, optimizer_class=edit.optimizer_class)
-        try:
-            with np.errstate(all="ignore"):
-                for step, found in enumerate(steps, start=1):
-                    if step in proof.ends:
-                        end = {step: proof.ends[step]}
-                        ratio = max(ratio, largest_error(end, {step: found}, field="exact").ratio)
-                    if ratio > BOUND:
-                        return ratio
-        except RecordError:  # nothing can train with it
-            return np.inf
+    try:
+        for proof in proofs:
+            training = run(proof, edit.record, optimizer_class=edit.optimizer_class)
+            for step, found in enumerate(training, start=1):
+                if step in proof.ends:
+                    end = {step: proof.ends[step]}
+                    ratio = max(ratio, largest_error(end, {step: found}, field="exact").ratio)
+                if ratio > BOUND:
+                    return ratio
+    except RecordError:  # nothing can train with it
+        return np.inf
     return ratio

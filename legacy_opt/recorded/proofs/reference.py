@@ -8,7 +8,7 @@ float32 count as well, with and without denormal numbers, because they may overf
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 import numpy as np
 
@@ -59,11 +59,8 @@ def run(
 ) -> Iterator[Arrays]:
     """Trains with a rule in NumPy, and yields the variables after each step.
 
-    Args:
-      proof: the inputs.
-      record: the rule; None for that of the proof. Its dtype is the dtype of the training.
-      library: the operations; by default those of `NumpyOptimizer`.
-      optimizer_class: a function that makes the optimizer, with the arguments of `NumpyOptimizer`.
+    The training is in the dtype of `record`, by default the rule of the proof. `library` has the
+    operations. `optimizer_class` makes the optimizer, with the arguments of `NumpyOptimizer`.
     """
     record = record or proof.record
     variables = cast(proof.start.variables, record.dtype)
@@ -82,8 +79,8 @@ def run(
         yield {name: array.copy() for name, array in optimizer.variables.items()}
 
 
-def ends(proof: Proof) -> Iterator[End]:
-    """Yields the end of each step.
+def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
+    """Returns a proof with the ends of some steps.
 
     Raises:
       ProofError: the rule is not one of float32.
@@ -93,21 +90,17 @@ def ends(proof: Proof) -> Iterator[End]:
     wide = proof.record.in_dtype("float64")
     other = NumpyLibrary(not proof.flushes_denormals)
     noisy = [run(proof, wide, _Noisy(seed)) for seed in range(_SAMPLES)]
+    ends = []
     for values, other_values, exact, *moved in zip(
         run(proof), run(proof, library=other), run(proof, wide), *noisy
     ):
         bars = {}
         with np.errstate(all="ignore"):
             for name, array in exact.items():
-                distances = [np.abs(each[name] - array) for each in moved]
-                distances += [np.abs(each[name] - array) for each in (values, other_values)]
+                found = [each[name] for each in (values, other_values, *moved)]
+                distances = [np.abs(each - array) for each in found]
                 distances.append(UNIT * np.abs(values[name].astype("float64")))
                 finite = np.where(np.isfinite(distances), distances, 0.0)
                 bars[name] = (np.max(finite, axis=0) + _SMALLEST).astype("float32")
-        yield End(values, exact, bars)
-
-
-def with_ends(proof: Proof, steps: Any) -> Proof:
-    """Returns a proof with the ends of some steps; see `ends`."""
-    found = dict(enumerate(ends(proof), start=1))
-    return proof._replace(ends={step: found[step] for step in steps})
+        ends.append(End(values, exact, bars))
+    return proof._replace(ends={step: ends[step - 1] for step in steps})
