@@ -74,11 +74,7 @@ class _Change(NamedTuple):
 
 
 def _edited(part: Part, change: _Change) -> Any:
-    """Writes a program or function with a change.
-
-    Raises:
-      RecordError: the operands have other dtypes or levels.
-    """
+    """Writes a program or function with a change; a RecordError if operands do not fit."""
     graph = Graph("float64")
     values: List[Value] = []
     changed: List[Value] = []  # `change.new`
@@ -121,10 +117,8 @@ def _edited(part: Part, change: _Change) -> Any:
 def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[_Change]:
     """Yields changes of nodes.
 
-    Args:
-      part: a program or function.
-      names: the names of hyperparameters by which values are multiplied.
-      powers: a dict from shared variables to the hyperparameters of which they are powers.
+    `names` are the hyperparameters by which values are multiplied. `powers` is a dict from shared
+    variables to the hyperparameters of which they are powers.
     """
     nodes = part.nodes
     for i, node in enumerate(nodes):
@@ -156,8 +150,8 @@ def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[_Change]:
     a = nodes[i].inputs[place]
 
     def has_scalar(node: Node, place: int) -> bool:
-        others = [nodes[each].level for each in node.inputs[:place] + node.inputs[place + 1 :]]
-        return node.operation in _WITH_SCALARS and others == [SCALAR]
+        operands = node.inputs if node.operation in _WITH_SCALARS else ()
+        return [nodes[x].level for j, x in enumerate(operands) if j != place] == [SCALAR]
 
     for j, x in enumerate(nodes[a].inputs):
         if nodes[x].level != SCALAR and (has_scalar(nodes[i], place) or has_scalar(nodes[a], j)):
