@@ -192,7 +192,7 @@ def _x64(needed: bool) -> Any:
 
 def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     with _x64(proof.record.dtype == "float64"):
-        yield from _jax(lambda values: function(**values), dense, proof, steps, dict)
+        yield from _jax(lambda values: function(**values), dense, proof, steps)
 
 
 def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
@@ -203,15 +203,13 @@ def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> 
     with _x64(True):
         optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
         rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
-        # JAX sorts the names of other dicts; clipping adds in the order of names.
-        yield from _jax(lambda values: optimizer, rows, proof, steps, collections.OrderedDict)
+        yield from _jax(lambda values: optimizer, rows, proof, steps)
 
 
-def _jax(
-    make: Any, gradient: Any, proof: Proof, steps: Steps, tree: Callable[..., Dict[str, Any]]
-) -> Iterator[Arrays]:
+def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     import jax.numpy as jnp
 
+    tree = collections.OrderedDict  # JAX sorts other dicts; clipping adds in the order of names
     start, state = proof.start.variables, None
     params = tree((name, jnp.array(x)) for name, x in start.items())
     for gradients, values in zip(proof.gradients, steps):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -55,11 +55,6 @@ class Proof(NamedTuple):
     def record(self) -> Record:
         """The rule."""
         return self.start.record
-
-    @property
-    def variables(self) -> List[str]:
-        """The names of the variables."""
-        return list(self.start.variables)
 
 
 def cast(values: Mapping[str, Any], dtype: str) -> Dict[str, Any]:

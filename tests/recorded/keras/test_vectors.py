@@ -15,7 +15,7 @@ def test_our_target():
                 keras_state.load_state(self, proof.start)
 
         def make():
-            values, tables = dict(steps[0]), [name for name in proof.variables if name == "table"]
+            values, tables = dict(steps[0]), {"table"}.intersection(proof.start.variables)
             rate = values.pop("learning_rate")
             return GoesOn(proof.record, rate, hyperparameters=values, tables=tables)
 
