@@ -6,18 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +18,7 @@ from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.proofs.arguments import changes
 from legacy_opt.proofs.targets import Steps
 from legacy_opt.recorded.proofs import drawing
-from legacy_opt.recorded.proofs.proof import Proof, ProofError
+from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError
 
 from .. import arrays
 from . import side_by_side
@@ -39,7 +28,7 @@ from .v1_optimizers import inspection, nesting, owned_state, schedules, supporte
 v1 = tf.compat.v1
 _SHAPES = {"kernel": (6, 4), "bias": (4,), "table": (9, 3)}
 _SPARSE = ("table",)
-Arrays = Dict[str, np.ndarray]  # the values of variables or slots
+_Values = Dict[Tuple[int, str], np.ndarray]  # by steps and names of variables or slots
 
 
 class Comparison(NamedTuple):
@@ -115,11 +104,25 @@ def compare_with_session(
     rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _problem(optimizer, steps)
-    expected = _session_run(_replica(optimizer, rates, step), step, problem)
+    replica = _replica(optimizer, rates, step)
+    with side_by_side.scope(in_session=True) as initialize:
+        global_step = v1.train.get_or_create_global_step()
+        if step is not None:
+            vars(replica)[step] = global_step
+        for attribute, value in vars(replica).items():
+            if schedules.is_v1_decay(value):
+                vars(replica)[attribute] = schedules.in_plain_numbers(value.func)(global_step)
+        expected = _run(_session_training(replica, problem), initialize, problem)
     with side_by_side.scope() as initialize:  # in a graph, Keras 3 creates its first variables here
         bridged = to_keras(_replica(optimizer, rates, step), **to_keras_arguments)
         actual = _run(side_by_side.training(bridged, problem, named=True), initialize, problem)
-    return _first_difference(expected, actual, problem)
+    names = tuple(problem.values)
+    for (number, name), one in expected.items():
+        other = actual[number, name]
+        if not arrays.same(one, other):
+            difference = arrays.largest_difference(one, other)
+            return Comparison(False, steps, names, number, name, difference)
+    return Comparison(True, steps, names)
 
 
 def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
@@ -156,32 +159,21 @@ def _portable(attribute: str, value: Any) -> Any:
     return value
 
 
-def _session_run(
-    optimizer: V1Optimizer, step_attribute: Optional[str], problem: side_by_side.Problem
-) -> List[Arrays]:
-    with side_by_side.scope(in_session=True) as initialize:
-        step = v1.train.get_or_create_global_step()
-        if step_attribute is not None:
-            vars(optimizer)[step_attribute] = step
-        for attribute, value in vars(optimizer).items():
-            if schedules.is_v1_decay(value):
-                vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
-        return _run(_session_training(optimizer, problem), initialize, problem)
-
-
 def _session_training(optimizer: V1Optimizer, problem: side_by_side.Problem) -> Any:
     step = v1.train.get_or_create_global_step()
     arguments = contract.accepted(optimizer.apply_gradients, global_step=step)
     return side_by_side.training(optimizer, problem, named=True, **arguments)
 
 
-def _run(
-    training: side_by_side.Training, initialize: Callable[[], None], problem: side_by_side.Problem
-) -> List[Arrays]:
+def _run(training: Any, initialize: Callable[[], None], problem: side_by_side.Problem) -> _Values:
     """Returns the values of the variables after each step, and of the slots after the last."""
     initialize()
-    values = [training.step(gradients) for gradients in problem.gradients]
-    return [*values, training.values(_slots(training.optimizer, training.variables))]
+    found = {}
+    for step, gradients in enumerate(problem.gradients, start=1):
+        found.update(((step, name), each) for name, each in training.step(gradients).items())
+    slots = training.values(_slots(training.optimizer, training.variables))
+    found.update(((len(problem.gradients), name), each) for name, each in slots.items())
+    return found
 
 
 def _slots(optimizer: Any, variables: Dict[str, Variable]) -> Dict[str, Tensor]:
@@ -191,22 +183,6 @@ def _slots(optimizer: Any, variables: Dict[str, Variable]) -> Dict[str, Tensor]:
             with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
                 slots[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
     return {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
-
-
-def _first_difference(
-    expected: List[Arrays], actual: List[Arrays], problem: side_by_side.Problem
-) -> Comparison:
-    result = Comparison(equal=True, steps=len(problem.gradients), variables=tuple(problem.values))
-    for number, (one, other) in enumerate(zip(expected, actual), start=1):
-        for name in one:
-            if not arrays.same(one[name], other[name]):
-                return result._replace(
-                    equal=False,
-                    step=min(number, result.steps),  # the last item of both lists has the slots
-                    variable=name,
-                    difference=arrays.largest_difference(one[name], other[name]),
-                )
-    return result
 
 
 def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:

@@ -7,7 +7,7 @@ take symbolic values and numbers.
 from __future__ import annotations
 
 import numbers
-from typing import Any, Callable, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -233,42 +233,36 @@ def rule(
         for each, x in slots.items()
     }
     variables = {each: Scalar(dtype, start(x)) for each, x in shared.items()}
-    parts = name or getattr(function, "__name__", "rule"), dtype, "int64", scalars, variables
-    functions = [function, sparse or function, before, after]
-    found = _written(functions, layouts, [*scalars, *variables], dtype, by_rows)
-    record = Record(*parts, *found, initial=initial)
-    used = {name for each in found[:2] for name in _read(each.nodes)}
-    for each in set(scalars).difference(used, initial.values()):
-        raise RecordError(f"the rule does not read the hyperparameter {each!r}")
-    if _STEP not in used:
-        record = record._replace(global_step=None)
-    return loads(dumps(record))  # checks all parts
-
-
-def _written(
-    functions: Sequence[Any],
-    layouts: Mapping[str, Slot],
-    names: Sequence[str],
-    dtype: str,
-    by_rows: bool,
-) -> Tuple[Function, Function, Tuple[Group]]:
-    """Returns the functions `before` and `after`, and the group."""
-    dense, sparse, before, after = functions
-    given = {each: Input(each, programs.SCALAR, dtype) for each in names}
+    given = {each: Input(each, programs.SCALAR, dtype) for each in (*scalars, *variables)}
     given[_STEP] = Input(_STEP, programs.SCALAR, "int64")
-    first, last = (Names("hyperparameter", Graph(dtype), given) for _ in range(2))
-    made = {
-        name: first.graph.value(each) for name, each in (before(first) if before else {}).items()
-    }
-    levels = {name: Input(name, programs.SCALAR, each.node.dtype) for name, each in made.items()}
-    dense = _program(dense, layouts, {**given, **levels}, dtype, False)
-    if not isinstance(sparse, str):
-        sparse = _program(sparse, layouts, {**given, **levels}, dtype, by_rows)
-    group = Group(None, (0, None), layouts, dense, sparse)
+    first, made = _computed(before, given, dtype)
+    last, new = _computed(after, given, dtype)
+    inputs = {name: Input(name, programs.SCALAR, each.node.dtype) for name, each in made.items()}
+    dense, of_rows = (
+        each if isinstance(each, str) else _program(each, layouts, {**given, **inputs}, dtype, rows)
+        for each, rows in ((function, False), (sparse or function, by_rows))
+    )
+    group = Group(None, (0, None), layouts, dense, of_rows)
     read = {name for each in group.programs for name in _read(each.nodes)}
     made.update({name: first[name] for name in sorted(read.difference(made))})
-    new = {name: last.graph.value(each) for name, each in (after(last) if after else {}).items()}
-    return first.graph.function(made), last.graph.function(new), (group,)
+    functions = first.graph.function(made), last.graph.function(new)
+    used = {name for each in functions for name in _read(each.nodes)}
+    for each in set(scalars).difference(used, initial.values()):
+        raise RecordError(f"the rule does not read the hyperparameter {each!r}")
+    step = "int64" if _STEP in used else None
+    parts = name or getattr(function, "__name__", "rule"), dtype, step, scalars, variables
+    return loads(dumps(Record(*parts, *functions, (group,), initial=initial)))  # checks all parts
+
+
+def _computed(
+    function: Optional[Callable[[Names], Mapping[str, Any]]],
+    inputs: Mapping[str, Input],
+    dtype: str,
+) -> Tuple[Names, Dict[str, Value]]:
+    """Returns the symbolic values that `before` or `after` reads, and those that it computes."""
+    names = Names("hyperparameter", Graph(dtype), inputs)
+    found = function(names) if function else {}
+    return names, {name: names.graph.value(each) for name, each in found.items()}
 
 
 def _read(nodes: Sequence[Node]) -> List[str]:

@@ -199,19 +199,18 @@ class Record(NamedTuple):
             return self
 
         def changed(part: Any) -> Any:
-            if isinstance(part, (Node, Slot, Scalar)) and part.dtype == self.dtype:
-                return part._replace(dtype=dtype)
             if isinstance(part, (Function, Program)):
                 nodes = [_computed(part.nodes, each) for each in part.nodes]
-                return part._replace(nodes=tuple(map(changed, nodes)))
-            if isinstance(part, Group):
-                return part._make(map(changed, part))
+                part = part._replace(nodes=tuple(nodes))
             if isinstance(part, dict):
                 return {name: changed(each) for name, each in part.items()}
-            return part
+            if isinstance(part, tuple):
+                parts = map(changed, part)
+                part = part._make(parts) if hasattr(part, "_make") else tuple(parts)
+            has_dtype = "dtype" in getattr(part, "_fields", ()) and part.dtype == self.dtype
+            return part._replace(dtype=dtype) if has_dtype else part
 
-        groups = tuple(map(changed, self.groups))
-        return self._make(map(changed, self))._replace(dtype=dtype, groups=groups)
+        return changed(self)
 
     def without_values(self) -> Record:
         """Returns the record without values of hyperparameters and initial values."""
