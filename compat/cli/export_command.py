@@ -63,13 +63,8 @@ def add_command(commands: terminal.Commands):
         "default; torch-own and optax-own are for the optimizers of PyTorch and optax, where one "
         "is the same up to rounding",
     )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=NUMBER",
-        action="append",
-        default=[],
-        help="with torch-own or optax-own: a hyperparameter, if it is not the record's",
-    )
+    what = "with torch-own or optax-own: a hyperparameter, if it is not the record's"
+    terminal.add_list(parser, "--set", "NAME=NUMBER", what)
     parser.add_argument(
         "--out",
         metavar="FILE",

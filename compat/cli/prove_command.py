@@ -44,7 +44,7 @@ def add_command(commands: terminal.Commands):
     parser.add_argument("--rows", action="store_true", help="draw sparse gradients")
     parser.add_argument("--seed", type=int, default=0, help="of random numbers (default: 0)")
     parser.add_argument("--steps", type=int, default=10, help="training steps (default: 10)")
-    _add_list(parser, "--set", "NAME=NUMBER", "a hyperparameter, instead of a drawn one")
+    terminal.add_list(parser, "--set", "NAME=NUMBER", "a hyperparameter, instead of a drawn one")
     parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser = terminal.add_parser(
@@ -53,11 +53,7 @@ def add_command(commands: terminal.Commands):
     parser.add_argument("file", metavar="FILE", help="the proof")
     parser.add_argument("--with", metavar="TARGET", dest="target", required=True, help="see below")
     what = "an argument of TARGET: a hyperparameter, several with commas, or a constant"
-    _add_list(parser, "--map", "ARGUMENT=SOURCE", what)
-
-
-def _add_list(parser: argparse.ArgumentParser, option: str, metavar: str, what: str):
-    parser.add_argument(option, metavar=metavar, action="append", default=[], help=what)
+    terminal.add_list(parser, "--map", "ARGUMENT=SOURCE", what)
 
 
 def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:

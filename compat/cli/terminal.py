@@ -154,6 +154,11 @@ def one_line(error: BaseException) -> str:
     return plain_text.printable(" ".join(text.split()), sys.stderr)
 
 
+def add_list(parser: argparse.ArgumentParser, option: str, metavar: str, what: str):
+    """Adds an option that may be given several times."""
+    parser.add_argument(option, metavar=metavar, action="append", default=[], help=what)
+
+
 def named_number(text: str) -> Tuple[str, float]:
     """Returns the name and the number of an argument of --set."""
     name, _, number = text.partition("=")

@@ -10,7 +10,7 @@ the first vector of a rule counts.
 import argparse
 
 from legacy_opt import proofs, recorded
-from legacy_opt.recorded.proofs import power
+from legacy_opt.recorded.proofs import edits
 from tests.tools import vectors
 
 
@@ -28,7 +28,7 @@ def found_by(name, gradients, single=False):
         return []
     others = known[1:] if single else []
     others.append(proofs.draw(recorded.load(name), 3, 20, rows=gradients == "rows"))
-    return list(power.live(known[:1] if single else known, others))
+    return list(edits.live(known[:1] if single else known, others))
 
 
 def main():

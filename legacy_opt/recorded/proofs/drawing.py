@@ -14,7 +14,7 @@ import numpy as np
 
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
-from legacy_opt.recorded.proofs.power import power as measured_power
+from legacy_opt.recorded.proofs.edits import power as measured_power
 from legacy_opt.recorded.proofs.proof import Arrays, Gradient, Proof, ProofError
 from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError

@@ -1,4 +1,4 @@
-"""Single edits of rules, such as an epsilon outside of the root: what proofs should notice."""
+"""Single edits of rules, such as an epsilon outside of the root, and how many proofs notice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from legacy_opt.programs.operations import COMPARISONS, FLOATS, SUMS
 from legacy_opt.programs.program import ELEMENT, SCALAR, Change, Function, Input, Node, Program
 from legacy_opt.recorded.formulas import Graph, Value, cast
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.proofs.judging import BOUND, largest_error
 from legacy_opt.recorded.proofs.proof import Proof
+from legacy_opt.recorded.proofs.reference import run
 from legacy_opt.recorded.records import Group, Record, RecordError, slot_inputs
 
 KINDS = {
@@ -37,6 +39,7 @@ _WITH_SCALARS = ("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")
 _ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
 _FACTORS = (2.0, 0.5, -1.0)
 _DECAY = 2.0**-5
+_LIVE = 1e-6  # error bars
 _STEP, _COMPLETED, _RESULT = "step, from 1", "global_step", "the variable"
 _GRADIENT = (programs.TENSOR, programs.GRADIENT)
 _VARIABLE = Input(programs.VALUE, ELEMENT, "float64")
@@ -182,7 +185,7 @@ def edits(proof: Proof) -> Iterator[Edit]:
     record = _readable(record)
     used = [each for each in record.groups if each in groups]
     names = [name for name, each in record.hyperparameters.items() if each.dtype in FLOATS]
-    known = {(repr(record), NumpyOptimizer)}
+    known: Any = {(repr(record), NumpyOptimizer)}
     for edit in (
         *_of_functions(record),
         *(edit for group in used for edit in _of_group(record, group, names, rows)),
@@ -289,3 +292,44 @@ def _of_ids(record: Record) -> Iterator[Edit]:
 def _first(ids: np.ndarray, values: np.ndarray) -> Rows:
     ids, places = np.unique(ids, return_index=True)
     return Rows(ids, values[places])
+
+
+def power(proofs: Sequence[Proof], others: Sequence[Proof] = ()) -> Dict[str, Tuple[int, int]]:
+    """Returns how many edits of a rule some proofs notice together, by kinds of edits.
+
+    An edit is noticed if an element is more than `BOUND` error bars away. It counts if it is live:
+    it changes anything in these proofs or in `others`.
+
+    Returns:
+      A dict from kinds (see `KINDS`) to pairs: the numbers of noticed and of live edits.
+    """
+    found: Dict[str, Tuple[int, int]] = dict.fromkeys(KINDS, (0, 0))
+    for edit, ratio in live(proofs, others):
+        noticed, count = found[edit.kind]
+        found[edit.kind] = noticed + (ratio > BOUND), count + 1
+    return {kind: each for kind, each in found.items() if each[1]}
+
+
+def live(proofs: Sequence[Proof], others: Sequence[Proof] = ()) -> Iterator[Tuple[Edit, float]]:
+    """Yields each live edit, and its largest error in the proofs; see `power`."""
+    for edit in edits(proofs[0]):
+        ratio = _largest(edit, proofs)
+        if ratio > _LIVE or _largest(edit, others) > _LIVE:
+            yield edit, ratio
+
+
+def _largest(edit: Edit, proofs: Sequence[Proof]) -> float:
+    """Returns the largest error of an edit, or the first one that is noticed."""
+    ratio = 0.0
+    try:
+        for proof in proofs:
+            training = run(proof, edit.record, optimizer_class=edit.optimizer_class)
+            for step, found in enumerate(training, start=1):
+                if step in proof.ends:
+                    end = {step: proof.ends[step]}
+                    ratio = max(ratio, largest_error(end, {step: found}, field="exact").ratio)
+                if ratio > BOUND:
+                    return ratio
+    except RecordError:  # nothing can train with it
+        return np.inf
+    return ratio

@@ -107,7 +107,7 @@ def largest_error(
     errors = []
     for step, end in sorted(ends.items()):
         for name, exact in end.exact.items():
-            array: Any = found.get(step, {}).get(name)
+            array = found.get(step, {}).get(name)
             shape, got = list(exact.shape), None if array is None else list(array.shape)
             if got != shape:
                 raise ProofError(
@@ -120,7 +120,7 @@ def largest_error(
     return next((each for each in errors if each.ratio > bound), max(errors))
 
 
-def _ratio(expected: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: np.ndarray) -> float:
+def _ratio(expected: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: Any) -> float:
     with np.errstate(all="ignore"):
         exact = np.where(np.isfinite(exact), exact, expected)
         error = np.abs(found.astype("float64") - exact) / bars

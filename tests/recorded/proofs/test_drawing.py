@@ -7,7 +7,7 @@ import pytest
 
 from legacy_opt import proofs, recorded
 from legacy_opt.recorded import formulas
-from legacy_opt.recorded.proofs.power import power
+from legacy_opt.recorded.proofs.edits import power
 from legacy_opt.recorded.proofs.reference import run, with_ends
 from tests.recorded.proofs.reordered import reordered
 from tests.recorded.written_rules import AMSGRAD, RMSPROP
