@@ -188,20 +188,8 @@ class Program(NamedTuple):
 
         Equal rules give equal programs, and so the same C code.
         """
-        needed = set(self.results)
-        for i in reversed(range(len(self.nodes))):
-            if i in needed:
-                needed.update(self.nodes[i].inputs)
-        if len(needed) == len(self.nodes):
-            return self
-        kept = sorted(needed)
-        places: Dict[Any, Any] = {old: new for new, old in enumerate(kept)}
-        places[None] = None  # for changes without a factor
-        nodes = tuple(
-            self.nodes[old]._replace(inputs=tuple(map(places.get, self.nodes[old].inputs)))
-            for old in kept
-        )
-        return self._moved(nodes, places)
+        nodes, places = needed_nodes(self.nodes, self.results)
+        return self if len(nodes) == len(self.nodes) else self._moved(nodes, places)
 
     def scaled(self) -> Program:
         """Returns the program that first multiplies the gradient by the scalar `FACTOR`."""
@@ -224,6 +212,23 @@ class Program(NamedTuple):
             for name, each in self.changes.items()
         }
         return Program(self.by_rows, tuple(nodes), places[self.value], changes)
+
+
+def needed_nodes(nodes: Nodes, results: Iterable[int]) -> Tuple[List[Node], Dict[Any, Any]]:
+    """Returns the nodes that some results need, and a dict from old positions to new ones."""
+    needed = set(results)
+    for i in reversed(range(len(nodes))):
+        if i in needed:
+            needed.update(nodes[i].inputs)
+    places: Dict[Any, Any] = {old: new for new, old in enumerate(sorted(needed))}
+    kept = [nodes[i]._replace(inputs=tuple(map(places.get, nodes[i].inputs))) for i in places]
+    return kept, {**places, None: None}  # None for changes without a factor
+
+
+def numbers_of(*parts: Any) -> Set[str]:
+    """Returns the names of the scalars that programs and functions read."""
+    inputs = [node.detail for each in parts for node in each.nodes if node.operation == "Input"]
+    return {name for kind, name in inputs if kind == NUMBER}
 
 
 @functools.lru_cache(maxsize=None)

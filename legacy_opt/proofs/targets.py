@@ -250,11 +250,9 @@ def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[A
     import keras
 
     start, dtype = proof.start.variables, proof.record.dtype
-    with contextlib.ExitStack() as stack:
-        is_jax = keras.backend.backend() == "jax"
-        stack.enter_context(_x64(needs_x64) if is_jax else _denormals(proof))
-        floatx = keras.config.floatx()  # the dtype of the learning rate
-        stack.enter_context(_set(keras.config.set_floatx, dtype, floatx))
+    mode = _x64(needs_x64) if keras.backend.backend() == "jax" else _denormals(proof)
+    floatx = keras.config.floatx()  # the dtype of the learning rate
+    with mode, _set(keras.config.set_floatx, dtype, floatx):
         variables = []
         for name, array in start.items():
             *scopes, last = name.split("/")

@@ -7,13 +7,13 @@ take symbolic values and numbers.
 from __future__ import annotations
 
 import numbers
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import DTYPES, OPERATIONS, SUMS
-from legacy_opt.programs.program import Change, Function, Input, Node, Program, joined_level
+from legacy_opt.programs.program import Change, Function, Input, Node, Program
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.reading.checks import Reader, shown
 from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot, slot_inputs
@@ -153,7 +153,7 @@ class Graph:
         dtype = dtype or OPERATIONS[name].dtype_of_result(found)
         if dtype not in DTYPES:
             raise RecordError(f"{name} has no operands of {', '.join(found)}: use `cast`")
-        level = level or joined_level([each.node.level for each in operands])
+        level = level or programs.joined_level([each.node.level for each in operands])
         return self.add(name, dtype, level, tuple(each.position for each in operands))
 
     def again(self, node: Node, operands: Sequence[Value]) -> Value:
@@ -243,10 +243,10 @@ def rule(
         for each, rows in ((function, False), (sparse or function, by_rows))
     )
     group = Group(None, (0, None), layouts, dense, of_rows)
-    read = {name for each in group.programs for name in _read(each.nodes)}
+    read = programs.numbers_of(*group.programs)
     made.update({name: first[name] for name in sorted(read.difference(made))})
     functions = first.graph.function(made), last.graph.function(new)
-    used = {name for each in functions for name in _read(each.nodes)}
+    used = programs.numbers_of(*functions)
     for each in set(scalars).difference(used, initial.values()):
         raise RecordError(f"the rule does not read the hyperparameter {each!r}")
     step = "int64" if _STEP in used else None
@@ -255,20 +255,12 @@ def rule(
 
 
 def _computed(
-    function: Optional[Callable[[Names], Mapping[str, Any]]],
-    inputs: Mapping[str, Input],
-    dtype: str,
+    function: Any, inputs: Mapping[str, Input], dtype: str
 ) -> Tuple[Names, Dict[str, Value]]:
     """Returns the symbolic values that `before` or `after` reads, and those that it computes."""
     names = Names("hyperparameter", Graph(dtype), inputs)
     found = function(names) if function else {}
     return names, {name: names.graph.value(each) for name, each in found.items()}
-
-
-def _read(nodes: Sequence[Node]) -> List[str]:
-    """Returns the names of the scalars that nodes read."""
-    inputs = [each.detail for each in nodes if each.operation == "Input"]
-    return [name for kind, name in inputs if kind == programs.NUMBER]
 
 
 def _program(
@@ -290,7 +282,7 @@ def _program(
     def checked(what: str, new: Any, old: Value) -> int:
         value = graph.value(new, old.node.dtype)
         got, expected = value.node[1:3], old.node[1:3]
-        if got[0] != expected[0] or joined_level([got[1], expected[1]]) != expected[1]:
+        if got[0] != expected[0] or programs.joined_level([got[1], expected[1]]) != expected[1]:
             raise RecordError(f"the new {what} must be {expected} (dtype, level), got {got}")
         return value.position
 

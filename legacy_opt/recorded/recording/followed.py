@@ -14,7 +14,7 @@ from typing import Any, Callable, Collection, Dict, Mapping, Set
 import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS
-from legacy_opt.programs.program import NUMBER, Function, Node
+from legacy_opt.programs.program import Function, Node, needed_nodes, numbers_of
 from legacy_opt.recorded.records import Record, RecordError
 
 
@@ -144,11 +144,11 @@ def _settled(record: Record, decided: Collection[str]) -> Record:
     The hyperparameters in `decided` become constants. Scalars that no program reads are left out.
     """
     hyper = record.hyperparameters
-    scalars = _read(*[program for group in record.groups for program in group.programs])
+    scalars = numbers_of(*[program for group in record.groups for program in group.programs])
     constants = {name: hyper[name].value for name in decided}
     before = _needed(record.before, scalars, constants)
     after = _needed(record.after, record.after.results, constants)
-    read = {*_read(before, after), *record.initial.values()}
+    read = {*numbers_of(before, after), *record.initial.values()}
     return record._replace(
         hyperparameters={name: each for name, each in hyper.items() if name in read},
         before=before,
@@ -158,25 +158,14 @@ def _settled(record: Record, decided: Collection[str]) -> Record:
     )
 
 
-def _read(*functions: Any) -> Set[Any]:
-    """Returns the names of the scalars that functions or programs read."""
-    inputs = [node.detail for each in functions for node in each.nodes if node.operation == "Input"]
-    return {name for kind, name in inputs if kind == NUMBER}
-
-
 def _needed(function: Function, names: Collection[str], constants: Mapping[str, Any]) -> Function:
     """Returns a function with some of the results, in which some inputs are constants."""
     results = {name: each for name, each in function.results.items() if name in names}
-    needed = set(results.values())
-    for number in reversed(range(len(function.nodes))):
-        if number in needed:
-            needed.update(function.nodes[number].inputs)
-    places = {old: new for new, old in enumerate(sorted(needed))}
+    nodes, places = needed_nodes(function.nodes, results.values())
 
     def moved(node: Node) -> Node:
         if node.operation == "Input" and node.detail[1] in constants:
             node = node._replace(operation="Const", detail=constants[node.detail[1]])
-        return node._replace(inputs=tuple(places[each] for each in node.inputs))
+        return node
 
-    nodes = tuple(moved(function.nodes[old]) for old in places)
-    return Function(nodes, {name: places[each] for name, each in results.items()})
+    return Function(tuple(map(moved, nodes)), {name: places[x] for name, x in results.items()})
