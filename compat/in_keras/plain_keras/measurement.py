@@ -28,6 +28,8 @@ _ROUNDING = 1e-4
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 # The factor by which the kind "learning rate changed" multiplies the learning rate.
 _DROP = 0.1
+_Make = Callable[[], Tuple[Any, Any]]  # see `measure`
+_Carry = Optional[Callable[..., None]]
 
 
 class Measurement(NamedTuple):
@@ -71,12 +73,7 @@ def worst(measurements: Sequence[Measurement]) -> str:
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 
-def measure(
-    make: Callable[[], Tuple[Any, Any]],
-    carry: Optional[Callable[..., None]],
-    rate: float,
-    are_separate: bool,
-) -> List[Measurement]:
+def measure(make: _Make, carry: _Carry, rate: float, are_separate: bool) -> List[Measurement]:
     """Trains scratch variables with two optimizers side by side.
 
     Args:
@@ -111,17 +108,25 @@ def measure(
 
 
 def _train_kinds(
-    make: Callable[[], Tuple[Any, Any]],
-    carry: Optional[Callable[..., None]],
-    rate: float,
-    kinds: Sequence[str],
+    make: _Make, carry: _Carry, rate: float, kinds: Sequence[str]
 ) -> Dict[str, Measurement]:
-    """Returns a dict from each kind of training to a `Measurement`."""
+    """Trains a variable for each kind of training, and measures each; see `measure`.
+
+    If `carry` is given, the first optimizer warms up.
+    """
     problem = _problem(kinds, size=min(1.0, 10 * rate))
+    steps = iter(problem.gradients)
     with side_by_side.scope() as initialize:
         trainings = [side_by_side.training(each, problem, named=False) for each in make()]
         initialize()
-        return _compare(trainings, problem, carry, rate)
+        if carry is not None:
+            for _ in range(_WARM_UP):
+                trainings[0].step(next(steps))
+        results = _continue(trainings, steps, carry)
+        if DENSE in results:
+            changed = _continue(trainings, steps, carry, rate=_DROP * rate)
+            results[RATE] = changed[DENSE]._replace(kind=RATE)
+        return results
 
 
 def _problem(kinds: Sequence[str], size: float) -> side_by_side.Problem:
@@ -142,29 +147,8 @@ def _gradient(kind: str, random: np.random.RandomState) -> Any:
     return Rows(ids.astype(np.int64), draw(len(ids)))
 
 
-def _compare(
-    trainings: Sequence[Any],
-    problem: side_by_side.Problem,
-    carry: Optional[Callable[..., None]],
-    rate: float,
-) -> Dict[str, Measurement]:
-    """Returns the result of `_train_kinds`. If `carry` is given, the first training warms up."""
-    steps = iter(problem.gradients)
-    if carry is not None:
-        for _ in range(_WARM_UP):
-            trainings[0].step(next(steps))
-    results = _continue(trainings, steps, carry)
-    if DENSE in results:
-        changed = _continue(trainings, steps, carry, rate=_DROP * rate)
-        results[RATE] = changed[DENSE]._replace(kind=RATE)
-    return results
-
-
 def _continue(
-    trainings: Sequence[Any],
-    steps: Iterator[Any],
-    carry: Optional[Callable[..., None]],
-    rate: Optional[float] = None,
+    trainings: Sequence[Any], steps: Iterator[Any], carry: _Carry, rate: Optional[float] = None
 ) -> Dict[str, Measurement]:
     """Continues both trainings from the weights of the first. Measures each kind."""
     source, target = trainings
