@@ -17,11 +17,10 @@ from legacy_opt.recorded import neighbours
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.proofs import judging, reference
-from legacy_opt.recorded.proofs.proof import Proof
+from legacy_opt.recorded.proofs.proof import Arrays, Proof
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 
-Arrays = Mapping[str, np.ndarray]
 Gradients = Sequence[Arrays]
 Rates = Sequence[float]
 EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"

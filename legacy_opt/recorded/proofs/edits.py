@@ -276,14 +276,12 @@ def _of_ids(record: Record) -> Iterator[Edit]:
         ],
         "each": lambda rows: [Rows(*each) for each in zip(rows.ids[:, None], rows.values[:, None])],
     }
-    for name in ways:
+    for name, way in ways.items():
 
         class Other(NumpyOptimizer):
-            parts = staticmethod(ways[name])
-
-            def _run(self, found: Any, scalars: Any, limit: Any) -> None:
+            def _run(self, found: Any, scalars: Any, limit: Any, way: Any = way) -> None:
                 for update in found:
-                    for rows in self.parts(update.gradient):
+                    for rows in way(update.gradient):
                         super()._run([update._replace(gradient=rows)], scalars, None)
 
         yield Edit("ids", name, record, Other)
