@@ -26,11 +26,6 @@ def differences(one: Any, other: Any) -> np.ndarray:
     return np.where(np.isnan(gaps), np.inf, gaps)
 
 
-def largest_difference(one: Any, other: Any) -> float:
-    """Returns the largest of the `differences` between two arrays, as a float."""
-    return float(np.max(differences(one, other), initial=0.0))
-
-
 def _equal(one: Any, other: Any) -> Any:
     return (one == other) | ((one != one) & (other != other))  # only NaN differs from itself
 

@@ -120,7 +120,7 @@ def compare_with_session(
     for (number, name), one in expected.items():
         other = actual[number, name]
         if not arrays.same(one, other):
-            difference = arrays.largest_difference(one, other)
+            difference = float(np.max(arrays.differences(one, other)))
             return Comparison(False, steps, names, number, name, difference)
     return Comparison(True, steps, names)
 

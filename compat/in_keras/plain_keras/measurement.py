@@ -68,11 +68,6 @@ class Measurement(NamedTuple):
         return f"{self.kind}: {self.grade}, {size}{'' if self.counts else ' (does not count)'}"
 
 
-def worst(measurements: Sequence[Measurement]) -> str:
-    """Returns the worst grade of the measurements whose `counts` is True."""
-    return max((each.grade for each in measurements if each.counts), key=GRADES.index)
-
-
 def measure(make: _Make, carry: _Carry, rate: float, are_separate: bool) -> List[Measurement]:
     """Trains scratch variables with two optimizers side by side.
 

@@ -50,7 +50,8 @@ class TranslationReport(NamedTuple):
     @property
     def grade(self) -> str:
         """The worst grade of the measurements whose `counts` is True."""
-        return measurement.worst(self.measurements)
+        counted = [each.grade for each in self.measurements if each.counts]
+        return max(counted, key=measurement.GRADES.index)
 
     def __str__(self) -> str:
         settings = ", ".join("{}={}".format(*item) for item in sorted(self.settings.items()))

@@ -20,7 +20,6 @@ from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
 
-STEPS = 10
 _RATES = ("learning_rate", "lr", "rate")  # usual names; the rate changes
 _OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1, and hide their use
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
@@ -50,7 +49,7 @@ _VALUES = {name: value for value, names in _NAMES.items() for name in names.spli
 def draw(
     record: Record,
     seed: int = 0,
-    steps: int = STEPS,
+    steps: int = 10,
     rows: bool = False,
     ends: Optional[Iterable[int]] = None,
     global_step: int = 0,

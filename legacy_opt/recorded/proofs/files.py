@@ -15,7 +15,7 @@ import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
-from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.numpy import Rows, check_ids
 from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof, ProofError
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import taken
@@ -203,9 +203,6 @@ def _taken_gradients(arrays: Arrays, name: str, state: Any, count: int) -> Itera
         raise ProofError(f"{name!r} cannot have such sparse gradients")
     ids = taken(arrays, _IDS + name, "int64", (total,))
     rows = taken(arrays, _ROWS + name, "float32", (total, *shape[1:]))
-    if total and not (ids.min() >= 0 and ids.max() < shape[0]):
-        raise ProofError(f"a sparse gradient of {name!r} has ids that are no rows")
-    first = 0
-    for each in counts:
-        yield Rows(ids[first : first + each], rows[first : first + each])
-        first += each
+    check_ids(name, ids, state.variables[name])
+    places = np.cumsum(counts)[:-1]
+    yield from map(Rows, np.split(ids, places), np.split(rows, places))
