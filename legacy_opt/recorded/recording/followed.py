@@ -163,9 +163,9 @@ def _needed(function: Function, names: Collection[str], constants: Mapping[str, 
     results = {name: each for name, each in function.results.items() if name in names}
     nodes, places = needed_nodes(function.nodes, results.values())
 
-    def moved(node: Node) -> Node:
+    def settled(node: Node) -> Node:
         if node.operation == "Input" and node.detail[1] in constants:
             node = node._replace(operation="Const", detail=constants[node.detail[1]])
         return node
 
-    return Function(tuple(map(moved, nodes)), {name: places[x] for name, x in results.items()})
+    return Function(tuple(map(settled, nodes)), {name: places[x] for name, x in results.items()})
