@@ -57,7 +57,7 @@ def replayed(rule, target, seed=0):
     """Returns the verdict as a dict."""
     record = RULES.get(rule.name) or recorded.load(rule.name)
     try:
-        proof = proofs.draw(record, seed, **rule.values)
+        proof = proofs.draw(record, seed, hyperparameters=rule.values)
         verdict = proofs.replay(proof, target).verdict
     except proofs.ProofError as error:
         return {"verdict": "ERROR", "why": f"{error}"}

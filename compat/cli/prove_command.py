@@ -20,7 +20,7 @@ example: legacy-opt prove draw AdamOptimizer --set epsilon=0.001 --out adam.proo
 exit codes: 0, success; 2, bad input, and nothing was written
 """
 _REPLAY = """\
-Trains an implementation with the inputs of a proof, and compares. EQUAL: all bits are the same.
+Trains an implementation with the inputs of a proof, and compares. EQUAL: all values are the same.
 ROUNDING: the formula is the same, and some last digits differ. DIFFERS: it is another formula.
 """
 _REPLAY_EPILOG = """\
@@ -65,7 +65,7 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     record = recorded.load(arguments.rule)
     values: Dict[str, Any] = dict(map(terminal.named_number, arguments.set))
     seed, steps, rows = arguments.seed, arguments.steps, arguments.rows
-    proof = proofs.draw(record, seed, steps, rows, power=True, **values)
+    proof = proofs.draw(record, seed, steps, rows, power=True, hyperparameters=values)
     proofs.write(arguments.out, proof)
     shapes = {name: list(array.shape) for name, array in proof.start.variables.items()}
     first, last = proof.hyperparameters[0], proof.hyperparameters[-1]
@@ -75,7 +75,9 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
         f"{arguments.out}: {record.optimizer}, {plain_text.counted(steps, 'step')}, seed {seed}",
         f"{'sparse' if rows else 'dense'} gradients: {_listed(shapes)}",
         f"first step: {_listed(first)}",
-        *([] if first == last else [f"last step: {_listed(last)}"]),
+        "no hyperparameter changes: none has a usual name of a rate"
+        if first == last
+        else f"last step: {_listed(last)}",
     ]
     return terminal.Outcome(terminal.SUCCESS, facts, (*lines, _power(proof)))
 

@@ -6,6 +6,8 @@ import ast
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
+import numpy as np
+
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
 
@@ -43,13 +45,21 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         raise ProofError(f"there is no argument {name!r}.{did_you_mean(name, defaults)}")
     sources = {}
     for name in defaults:
-        usual = [name, *(source for argument, source in _PAIRS if argument == name)]
-        usual = [source for source in usual if all(each in steps[0] for each in source.split(","))]
-        if usual:
-            sources[name] = usual[0]
+        usual = [source for argument, source in _PAIRS if argument == name]
+        for source in [name] if name in steps[0] else usual:
+            parts = source.split(",")
+            is_taken = source != name and not {*parts}.isdisjoint(defaults)
+            if all(each in steps[0] for each in parts) and not is_taken:
+                sources.setdefault(name, source)
     if "global_step" in defaults:
         sources["global_step"] = "None"  # targets of TensorFlow replace it
     sources.update(given)
+    # A constructor may have computed a fixed value from its argument.
+    guessed = [name for name in fixed if sources.get(name) == name and name not in given]
+    guessed = [name for name in guessed if fixed[name] != _rounded(defaults[name])]
+    if guessed:
+        maps = " ".join(f"--map {name}=…" for name in guessed)
+        raise ProofError(f"the rule does not know what these arguments were: pass {maps}")
     missing = [name for name in defaults if name not in sources]
     for name in missing:
         if defaults[name] is inspect.Parameter.empty:
@@ -66,6 +76,10 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         [{name: _value(source, each) for name, source in sources.items()} for each in steps],
         [f"{what}: {', '.join(each)}" for what, each in notes.items() if each],
     )
+
+
+def _rounded(value: Any) -> Any:
+    return float(np.float32(value)) if isinstance(value, (int, float)) else value
 
 
 def _value(source: str, hyperparameters: Mapping[str, Any]) -> Any:

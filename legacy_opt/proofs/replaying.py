@@ -31,21 +31,20 @@ class Report(NamedTuple):
 def replay(proof: Proof, target: Target) -> Report:
     """Judges whether a target computes the same as the rule of a proof.
 
-    If not all bits are the same, the target trains again in float64, if it can. Modes of the
-    library are set meanwhile, so replays must not run in several threads.
+    The target trains twice. If not all values are the same, it trains again in float64, if it can.
+    Modes of the library are set meanwhile, so replays must not run in several threads.
 
     Raises:
       ProofError: the target cannot be judged: it raises an error, or is random.
     """
-    found = _trained(proof, target, "float32")
+    found, again = (_trained(proof, target, "float32") for _ in range(2))
+    if any(x.tobytes() != again[i][n].tobytes() for i in found for n, x in found[i].items()):
+        raise ProofError(
+            f"cannot be judged: two trainings of {target.text} with the same inputs differ, so it "
+            "is random, or a training changes the next one"
+        )
     verdict, notes = judge(proof.ends, found), target.arguments(proof).notes
     if verdict.name != EQUAL:
-        again = _trained(proof, target, "float32")
-        if any(x.tobytes() != again[i][n].tobytes() for i in found for n, x in found[i].items()):
-            raise ProofError(
-                f"cannot be judged: two trainings of {target.text} with the same inputs differ, so "
-                "it is random, or a training changes the next one"
-            )
         try:
             verdict = judge(proof.ends, found, _trained(proof, target, "float64"))
         except ProofError as error:

@@ -16,6 +16,7 @@ import numpy as np
 from legacy_opt.proofs.arguments import Arguments, arguments_of, changes
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.proofs.drawing import RATES
 from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast, dense
 from legacy_opt.recorded.proofs.reference import run
 
@@ -153,9 +154,11 @@ def _own_torch(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     def make(params: Any) -> Any:
         return RecordedOptimizer([*params.items()], proof.record, level or "auto", **steps[0])
 
-    keys = {} if "lr" in steps[0] else {"learning_rate": "lr"}
-    groups = [{keys.get(name, name): x for name, x in each.items()} for each in steps]
-    return _torch(make, proof, groups)
+    return _torch(make, proof, steps)
+
+
+def _key(argument: str, group: Mapping[str, Any]) -> str:
+    return "lr" if argument in RATES and argument not in group else argument
 
 
 def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
@@ -173,9 +176,10 @@ def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         optimizer = make(params)
         for gradients, changed in zip(proof.gradients, changes(steps)):
             for group in optimizer.param_groups if changed else ():
-                if not set(changed) <= set(group):
-                    raise ProofError(f"{[*changed]} change, but are no keys of param_groups")
-                group.update(changed)
+                new = {_key(name, group): x for name, x in changed.items()}
+                if not set(new) <= set(group):
+                    raise ProofError(f"{[*new]} change, but are no keys of param_groups")
+                group.update(new)
             for name, parameter in params.items():
                 parameter.grad = gradient(gradients.get(name), parameter)
             optimizer.step()
@@ -191,8 +195,11 @@ def _x64(needed: bool) -> Any:
 
 
 def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    import jax.numpy as jnp
+
     with _x64(proof.record.dtype == "float64"):
-        yield from _jax(lambda values: function(**values), dense, proof, steps)
+        arrays = lambda x, like: x if x is None else jnp.array(dense(x, like))  # noqa: E731
+        yield from _jax(lambda values: function(**values), arrays, proof, steps)
 
 
 def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
@@ -206,18 +213,29 @@ def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> 
         yield from _jax(lambda values: optimizer, rows, proof, steps)
 
 
+def _is_injected(state: Any) -> bool:
+    return hasattr(state, "hyperparams")
+
+
 def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    import jax
     import jax.numpy as jnp
+
+    def injected(old: Any, new: Any) -> Any:  # of `optax.inject_hyperparams`
+        return old._replace(hyperparams=new.hyperparams) if _is_injected(old) else old
 
     tree = collections.OrderedDict  # JAX sorts other dicts; clipping adds in the order of names
     start, state = proof.start.variables, None
     params = tree((name, jnp.array(x)) for name, x in start.items())
-    for gradients, values in zip(proof.gradients, steps):
+    for gradients, values, changed in zip(proof.gradients, steps, changes(steps)):
         optimizer = make(values)  # anew in each step, for values that change
-        state = optimizer.init(params) if state is None else state
-        if hasattr(state, "hyperparams"):  # ours, and of `optax.inject_hyperparams`
-            known = {name: values.get(name, x) for name, x in state.hyperparams.items()}
-            state = state._replace(hyperparams=known)
+        if state is None:
+            state = optimizer.init(params)
+        elif changed and hasattr(optimizer, "record"):  # ours
+            state = state._replace(hyperparams={**state.hyperparams, **changed})
+        elif changed:
+            fresh = optimizer.init(params)
+            state = jax.tree_util.tree_map(injected, state, fresh, is_leaf=_is_injected)
         grads = tree((name, gradient(gradients.get(name), x)) for name, x in start.items())
         if hasattr(optimizer, "step"):
             params, state = optimizer.step(params, state, grads)

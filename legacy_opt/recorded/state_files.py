@@ -242,11 +242,12 @@ def read(path: PathLike) -> SavedState:
         its record, or slots are missing.
     """
     path = Path(path)
-    load = _load_safetensors if _is_safetensors(path) else load_npz
     try:
         if not path.is_file():
             raise RecordError("there is no such file")
-        return state_from(load(path))
+        if _is_safetensors(path):
+            return state_from(_load_safetensors(path))
+        return state_from(load_npz(str(path), path.stat().st_size))
     except RecordError as error:
         raise RecordError(f"{str(path)!r}: {error}") from error
 
@@ -259,12 +260,12 @@ def _load_safetensors(path: Path) -> Dict[str, np.ndarray]:
         raise RecordError(f"not a state file: {_line(error)}") from error
 
 
-def load_npz(path: Path) -> Dict[str, np.ndarray]:
-    """Reads all arrays. Sizes are checked first, so that memory is bounded by the file's size."""
+def load_npz(file: Any, size: int) -> Dict[str, np.ndarray]:
+    """Reads all arrays of a path or file. Its size is the bound of their memory."""
     try:
-        with zipfile.ZipFile(str(path)) as archive:
+        with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > path.stat().st_size:
+            if sum(member.file_size for member in members) > size:
                 raise RecordError("not a state file: arrays are compressed, or overlap")
             arrays = {}
             for member in members:

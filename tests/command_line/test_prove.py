@@ -1,5 +1,7 @@
 """Tests `legacy-opt prove`, and targets in TensorFlow."""
 
+import importlib
+
 import pytest
 import tensorflow as tf
 
@@ -7,6 +9,13 @@ from legacy_opt import proofs, recorded
 
 DRAW = "prove", "draw"
 REPLAY = "prove", "replay"
+HALVED = """
+import tensorflow as tf
+
+class Halved(tf.compat.v1.train.MomentumOptimizer):
+    def __init__(self, learning_rate, momentum):
+        super().__init__(learning_rate, momentum * 0.5)
+"""
 pytestmark = pytest.mark.every_lane  # trains with what each TensorFlow has
 
 
@@ -23,13 +32,13 @@ def drawn(screen, tmp_path):
 
 def test_draw(screen, drawn, tmp_path):
     path, facts = drawn("MomentumOptimizer", "--rows", "--seed", 3, "--set", "momentum=0.5")
-    assert facts["variables"] == {"table": [40, 4]} and facts["made"]["seed"] == 3
+    assert facts["variables"] == {"table": [20, 4], "other": [20, 4]} and facts["made"]["seed"] == 3
     assert facts["first_step"] == {"learning_rate": 2**-6, "momentum": 0.5}
     assert facts["last_step"] == {"learning_rate": 2**-7, "momentum": 0.5}
     proof = proofs.read(path)
     assert proof.record.optimizer == "MomentumOptimizer" and len(proof.gradients) == 10
     _, output, _ = screen.run(*DRAW, "AdamOptimizer", "--out", tmp_path / "x", "--steps", 3)
-    assert "x: AdamOptimizer, 3 steps, seed 0\ndense gradients: w=[12, 8], b=[8]\n" in output
+    assert "x: AdamOptimizer, 3 steps, seed 0\ndense gradients: w=[12, 8], b=[8], c=[8]\n" in output
     assert "power: it notices 2" in output and " changes of the rule" in output
 
 
@@ -67,16 +76,35 @@ def test_optimizers_of_keras_and_constants(screen, drawn):
     assert facts["step"] == 2 and "hyperparameters without an argument: beta1" in facts["notes"]
 
 
+def test_a_class_that_computes_with_an_argument(screen, tmp_path, monkeypatch):
+    (tmp_path / "users_halved.py").write_text(HALVED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with tf.Graph().as_default():
+        record = recorded.record(importlib.import_module("users_halved").Halved(0.01, 0.75))
+    recorded.save(record, tmp_path / "rule.json")
+    proofs.write(tmp_path / "proof", proofs.draw(record))
+    words = [*REPLAY, tmp_path / "proof", "--with", "tf:users_halved:Halved"]
+    assert "pass --map learning_rate=… --map momentum=…" in screen.refused(*words)
+    words += ["--map", "learning_rate=0.01", "--map", "momentum=0.75"]
+    assert screen.json(*words)["verdict"] == "EQUAL"
+
+
 def test_bad_input(screen, drawn, tmp_path):
     path, _ = drawn("MomentumOptimizer")
+    draw_adam = [*DRAW, "AdamOptimizer", "--out", "x"]
     adam = ["--with", "tf:legacy_opt:LazyAdamOptimizer"]
     for problem, words in (
         ("exists already", [*DRAW, "AdamOptimizer", "--out", path]),
-        ("--steps must be at least 1", [*DRAW, "AdamOptimizer", "--out", "x", "--steps", 0]),
-        ("--seed in [0, 2**32)", [*DRAW, "AdamOptimizer", "--out", "x", "--seed", -1]),
-        ("--set takes NAME=NUMBER", [*DRAW, "AdamOptimizer", "--out", "x", "--set", "a"]),
+        ("--steps must be at least 1", [*draw_adam, "--steps", 0]),
+        ("--seed in [0, 2**32)", [*draw_adam, "--seed", -1]),
+        ("--set takes NAME=NUMBER", [*draw_adam, "--set", "a"]),
         ("neither a file nor a recorded", [*DRAW, "AdamOptimiser", "--out", "x"]),
-        ("no hyperparameter 'beta'", [*DRAW, "AdamOptimizer", "--out", "x", "--set", "beta=1"]),
+        (
+            "no hyperparameter 'extreme'",
+            [*draw_adam, "--set", "extreme=1"],
+        ),
+        ("beta1 must be a finite", [*draw_adam, "--set", "beta1=1e39"]),
+        ("no hyperparameter 'beta'", [*draw_adam, "--set", "beta=1"]),
         ("there is no such file", [*REPLAY, tmp_path / "absent", "--with", "legacy-opt:numpy"]),
         ("there is no target 'adam'", [*REPLAY, path, "--with", "adam"]),
         ("there is no target 'tf:Adam'", [*REPLAY, path, "--with", "tf:Adam"]),

@@ -14,15 +14,16 @@ from legacy_opt import proofs, recorded
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors" / "legacy_opt_vectors" / "data"
 ENDS = {"ends": [1, 2, 10]}
+DEFAULTS = {"ends": [1, 8], "steps": 8, "seed": 1}
 EXTREME = {"extreme": True, "steps": 4, "ends": [1, 4], "seed": 2}
 LATE = {"global_step": 99_995, "ends": [1, 10], "seed": 3}
 KINDS = {
     "dense": ENDS,
-    "dense-defaults": dict(ENDS, seed=1),
+    "dense-defaults": DEFAULTS,
     "dense-extreme": EXTREME,
     "dense-late": LATE,
     "rows": dict(ENDS, rows=True),
-    "rows-defaults": dict(ENDS, rows=True, seed=1),
+    "rows-defaults": dict(DEFAULTS, rows=True),
     "rows-extreme": dict(EXTREME, rows=True),
     "rows-late": dict(LATE, rows=True),
 }
@@ -44,7 +45,7 @@ def drawn(name, kind):
     if kind.endswith("-defaults"):
         values = {key: each.value for key, each in record.hyperparameters.items()}
     try:
-        return proofs.draw(record, **KINDS[kind], **values)
+        return proofs.draw(record, **KINDS[kind], hyperparameters=values)
     except proofs.ProofError:
         return None
 

@@ -19,6 +19,7 @@ code is 0, 0 and 1; it is 2 if a file is damaged, or the function raises an erro
 import argparse
 import hashlib
 import importlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ def read(path):
     content = Path(path).read_bytes()
     if hashlib.sha256(content[:-_HASH]).hexdigest().encode() != content[-_HASH:]:
         raise ValueError(f"{path} is damaged: its bytes do not have its hash")
-    with np.load(path, allow_pickle=False) as file:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     head = json.loads(arrays.pop("proof").tobytes().decode())
     if (head.get("format"), head.get("version")) != (FORMAT, VERSION):
@@ -92,13 +93,14 @@ def train(make, head, arrays, dtype):
     step = make(variables, dict(hyperparameters[0]))
     ends = {}
     for number, gradients in enumerate(gradients_of(head, arrays, dtype), start=1):
-        step(gradients, dict(hyperparameters[number - 1]))
+        step(dict(gradients), dict(hyperparameters[number - 1]))
         for gradient in gradients.values():  # a function must copy what it keeps
             (gradient[1] if isinstance(gradient, tuple) else gradient)[...] = 0
         found = {name: np.array(each, dtype) for name, each in variables.items()}
         for name, each in start.items():
-            if name not in found or found[name].shape != each.shape:
-                raise ValueError(f"{name!r} must stay a variable of the shape {each.shape}")
+            is_complex = np.iscomplexobj(variables.get(name))
+            if name not in found or found[name].shape != each.shape or is_complex:
+                raise ValueError(f"{name!r} must stay real numbers of the shape {each.shape}")
         if number in head["ends"]:
             ends[number] = {name: found[name] for name in start}
     return ends
@@ -162,20 +164,23 @@ def main(argv=None):
     parser.add_argument("--folder", type=Path, default=Path(__file__).with_name("data"))
     parser.add_argument("--float32", action="store_true", help="without a training in float64")
     arguments = parser.parse_args(argv)
-    paths = sorted(arguments.folder.glob(arguments.rule + "-*.npz"))
-    if not paths:
-        known = sorted({path.name.partition("-")[0] for path in arguments.folder.glob("*.npz")})
-        print(f"there is no rule {arguments.rule!r}, but {', '.join(known)}", file=sys.stderr)
+    known = {}
+    for path in sorted(arguments.folder.glob("*.npz")):
+        known.setdefault(path.name.partition("-")[0], []).append(path)
+    if arguments.rule not in known:
+        found = ", ".join(known) or f"no vectors are in {arguments.folder}"
+        print(f"there is no rule {arguments.rule!r}, but {found}", file=sys.stderr)
         return 2
     sys.path.insert(0, "")
     verdicts = set()
-    for path in paths:
+    for path in known[arguments.rule]:
         try:
             module, _, name = arguments.function.partition(":")
             make = getattr(importlib.import_module(module), name)
             verdict, why = judge(make, path, arguments.float32)
         except (Exception, SystemExit) as error:
-            verdict, why = "cannot be judged", f"{type(error).__name__}: {error}"
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            verdict = "cannot be judged"
         verdicts.add(verdict)
         print(f"{path.stem}: {verdict}{why and ', '}{why}")
     if "cannot be judged" in verdicts:

@@ -15,24 +15,31 @@ import numpy as np
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.edits import power as measured_power
-from legacy_opt.recorded.proofs.proof import Arrays, Gradient, Proof, ProofError
+from legacy_opt.recorded.proofs.proof import (
+    MOST_STEPS,
+    Arrays,
+    Gradient,
+    Proof,
+    ProofError,
+)
 from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
 
-_RATES = ("learning_rate", "lr", "rate")  # usual names; the rate changes
+RATES = ("learning_rate", "lr", "rate", "step_size", "eta")  # usual names; the rate changes
 _OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1, and hide their use
-_DENSE, _ROWS = {"w": (12, 8), "b": (8,)}, {"table": (40, 4)}
+# Two variables have the same shape: a class may mix up their states.
+_DENSE, _ROWS = {"w": (12, 8), "b": (8,), "c": (8,)}, {"table": (20, 4), "other": (20, 4)}
 _SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
 _EXTREME = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44], "float32")
-# Values that show what hyperparameters do. Others are rounded to short binary numbers.
+# Values that show what hyperparameters do. Others are short binary numbers near the record's.
 _NAMES = {
     2.0**-20: "epsilon1",
     2.0**-10: "epsilon l1",
     2.0**-9: "min_lr",
     2.0**-8: "epsilon2 l2_shrinkage",
     2.0**-7: "l2",
-    2.0**-6: "learning_rate lr rate",
+    2.0**-6: " ".join(RATES),
     2.0**-5: "weight_decay weight_decay_rate",
     2.0**-4: "eeta",
     0.25: "warmup_proportion",
@@ -55,7 +62,7 @@ def draw(
     global_step: int = 0,
     extreme: bool = False,
     power: bool = False,
-    **hyperparameters: float,
+    hyperparameters: Optional[Mapping[str, float]] = None,
 ) -> Proof:
     """Draws a proof of a rule.
 
@@ -65,23 +72,26 @@ def draw(
       steps: the number of steps.
       rows: whether a gradient is sparse, with repeated ids.
       ends: the steps after which results are compared; by default all.
-      global_step: the number of steps before the start, for rules that change after many.
+      global_step: the number of steps before the start, for rules that change after many. Only
+        `reference.run` can begin there, no target of `replay`.
       extreme: whether some gradients are zeros, infinite, NaN or denormal.
       power: whether to measure which edits of the rule the proof notices: `made["power"]`.
-      **hyperparameters: values of hyperparameters instead of drawn ones.
+      hyperparameters: values of hyperparameters instead of drawn ones, by name.
 
     Raises:
-      ProofError: the rule has no update for such gradients.
+      ProofError: the rule has no update for such gradients, or an argument is out of range.
       RecordError: a hyperparameter is unknown, or the record does not follow its value.
     """
+    if not 1 <= steps <= MOST_STEPS:
+        raise ProofError(f"steps must be a number from 1 to {MOST_STEPS:,}, got {steps}")
     random = np.random.RandomState(seed)
     shapes = _shapes(record, rows)
-    values = given_hyperparameters(record, {**_values(record), **hyperparameters})
+    values = given_hyperparameters(record, {**_values(record), **(hyperparameters or {})})
     for name, value in values.items():
-        if not math.isfinite(value):
-            raise ProofError(f"{name} must be a finite number, got {value}")
+        if not abs(value) <= np.finfo("float32").max:
+            raise ProofError(f"{name} must be a finite number of float32, got {value}")
     schedule: List[Dict[str, float]] = [dict(values) for _ in range(steps)]
-    for name in set(_RATES).intersection(values).difference(record.fixed):
+    for name in set(RATES).intersection(values).difference(record.fixed):
         for each in schedule[steps // 2 + 1 :]:
             each[name] /= 2
     # Of several variables, only the last one gets extreme gradients.
@@ -99,7 +109,10 @@ def _with_power(proof: Proof, seed: int, rows: bool) -> Proof:
     record = proof.record
     scalars = record.hyperparameters.items()
     recorded: Any = {name: each.value for name, each in scalars if each.value is not None}
-    others = [draw(record, seed + 1, rows=rows), draw(record, seed + 2, rows=rows, **recorded)]
+    others = [
+        draw(record, seed + 1, rows=rows),
+        draw(record, seed + 2, rows=rows, hyperparameters=recorded),
+    ]
     found = {kind: list(each) for kind, each in measured_power([proof], others).items()}
     found["all"] = [sum(each) for each in zip(*found.values())]
     return proof._replace(made={**proof.made, "power": found})
@@ -165,18 +178,23 @@ def _values(record: Record) -> Dict[str, float]:
     found = {}
     for name, (dtype, recorded) in record.hyperparameters.items():
         if name not in record.fixed and dtype.startswith("float"):
-            value = _VALUES.get(name, recorded if recorded is None else _short(recorded))
+            value = _VALUES.get(name)
+            # An implementation may ignore a hyperparameter, so the recorded value shows nothing.
+            if recorded is not None and value in (None, recorded):
+                value = _other(recorded)
             if value is not None:
                 found[name] = value
     return found
 
 
-def _short(value: float) -> float:
-    """Returns a near number with few binary digits, which is not 0 or 1."""
+def _other(value: float) -> float:
+    """Returns another number nearby with few binary digits, which is not 0 or 1."""
     if value in (0, 1):
         return _OF_ONE if value else _OF_ZERO
-    if not math.isfinite(value) or value * 8 == int(value * 8):
+    if not math.isfinite(value):
         return value
     if 0.5 < value < 1:
-        return 1 - _short(1 - value)
-    return math.copysign(2.0 ** round(math.log2(abs(value))), value)
+        return 1 - _other(1 - value)
+    unit = 2.0 ** (math.floor(math.log2(abs(value))) - 2)
+    near = sorted((5 * unit, 6 * unit, 7 * unit), key=lambda each: abs(each - abs(value)))
+    return math.copysign(next(each for each in near if each != abs(value)), value)

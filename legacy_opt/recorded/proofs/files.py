@@ -6,7 +6,9 @@ The README of legacy-opt-vectors describes the format. Nothing here needs Tensor
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import zipfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
@@ -16,7 +18,14 @@ import numpy as np
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows, check_ids
-from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof, ProofError
+from legacy_opt.recorded.proofs.proof import (
+    MOST_STEPS,
+    Arrays,
+    End,
+    Gradient,
+    Proof,
+    ProofError,
+)
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import taken
 from legacy_opt.recorded.writing import PathLike, replaced
@@ -25,7 +34,6 @@ FORMAT, VERSION = "legacy-opt proof", 1
 _HEAD = "proof"  # the array with the JSON text
 _START = "start/"
 _HASH = 64  # hexadecimal digits of SHA-256
-_MOST_STEPS = 100_000
 _MOST_BYTES = 4 << 20  # of the JSON text
 _DENSE, _ROWS, _IDS, _COUNTS = "gradient/", "rows/", "ids/", "counts/"
 _ENDS = {"values": "float32", "exact": "float64", "bars": "float32"}
@@ -65,7 +73,8 @@ def read(path: PathLike) -> Proof:
         content = path.read_bytes()
         if content[-_HASH:] != _hash_of(content[:-_HASH]):
             raise ProofError("not a proof, or a damaged one: its bytes do not have its hash")
-        return _proof_from(state_files.load_npz(path))
+        # The same bytes: the file may be replaced meanwhile.
+        return _proof_from(state_files.load_npz(io.BytesIO(content), len(content)))
     except (RecordError, OSError) as error:
         raise ProofError(f"{str(path)!r}: {error}") from error
 
@@ -166,7 +175,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
         if head["version"] != VERSION:
             raise ProofError(f"this legacy_opt reads version {VERSION} of proofs")
         steps = head["steps"]
-        _check(type(steps) is int and 1 <= steps <= _MOST_STEPS, "steps")
+        _check(type(steps) is int and 1 <= steps <= MOST_STEPS, "steps")
         _check(type(head["flushes_denormals"]) is bool, "flushes_denormals")
         _check(type(head["made"]) is dict, "made")
         for numbers in head["made"].get("power", {}).values():
@@ -178,6 +187,8 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
         for name, texts in numbers.items():
             _check(isinstance(texts, list) and len(texts) == steps, "hyperparameters")
             numbers[name] = [float.fromhex(each) for each in texts]
+            _check(all(map(math.isfinite, numbers[name])), "hyperparameters")
+        _check(any(head["gradients"].values()) and bool(head["ends"]), "gradients or ends")
     except RecordError:
         raise
     except Exception as error:  # a damaged text may cause any error

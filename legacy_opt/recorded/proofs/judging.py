@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
     """Whether an implementation computes the same as a rule.
 
     Attributes:
-      name: "EQUAL": all bits are the same; "ROUNDING": the formula is the same, and some last
+      name: "EQUAL": all values are the same; "ROUNDING": the formula is the same, and some last
         digits differ; "DIFFERS": it is another formula.
       error: the largest `Error` in float32.
       wide: the largest `Error` in float64, or None.
@@ -57,10 +57,14 @@ class Verdict(NamedTuple):
         if self.name == EQUAL:
             return EQUAL
         ratio, step, variable = self.place
-        limit = f"{BOUND:g}" if self.place is self.error else f"{WIDE_BOUND:g} in float64"
+        limit, other = f"{BOUND:g}", ""
+        if self.place is self.wide:
+            limit = f"{WIDE_BOUND:g} in float64"
+        elif self.wide is not None:
+            other = f"; in float64, {self.wide.ratio:.2g} of at most {WIDE_BOUND:g}"
         return (
             f"{self.name}: in step {step}, {variable!r} is {ratio:.3g} error bars away "
-            f"(rounding: at most {limit})"
+            f"(rounding: at most {limit}{other})"
         )
 
 

@@ -12,6 +12,7 @@ from legacy_opt.recorded.state_files import SavedState
 
 Arrays = Dict[str, np.ndarray]
 Gradient = Union[np.ndarray, Rows]
+MOST_STEPS = 100_000
 
 
 class ProofError(RecordError):

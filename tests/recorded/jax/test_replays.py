@@ -1,5 +1,8 @@
 """Tests that proofs judge transformations of optax."""
 
+import sys
+import textwrap
+
 import pytest
 
 from legacy_opt import proofs, recorded
@@ -25,7 +28,7 @@ def test_transformations_of_optax(rule, function, mapping, expected):
 
 def test_amsgrad_of_optax():
     """It takes the maximum of corrected moments, so early ones count for too long."""
-    proof = proofs.draw(AMSGRAD, epsilon=0.0)
+    proof = proofs.draw(AMSGRAD, hyperparameters={"epsilon": 0.0})
     assert replayed(proof, "optax:optax:amsgrad") == ("DIFFERS", 2, "w")
     assert replayed(proof, "legacy-opt:jax-exact")[0] == "EQUAL"
 
@@ -38,13 +41,35 @@ def test_sparse_gradients_become_dense():
     refused("cannot be judged: updates of optax are dense", replayed, proof, "legacy-opt:optax")
 
 
-@pytest.mark.parametrize("mapping", [{}, {"nesterov": "False"}])
-def test_injected_hyperparameters_change(tmp_path, monkeypatch, mapping):
-    (tmp_path / "injected.py").write_text(
-        "import optax\n"
-        "def sgd(learning_rate, momentum, nesterov=False):\n"
-        "    return optax.inject_hyperparams(optax.sgd)(learning_rate, momentum, nesterov)\n"
-    )
+MODULE = """
+    import jax
+    import optax
+
+    def sgd(learning_rate, momentum, nesterov=False):
+        return optax.inject_hyperparams(optax.sgd)(learning_rate, momentum, nesterov)
+
+    def renamed(lr, momentum):
+        return optax.chain(optax.identity(), sgd(lr, momentum))
+
+    def of_jax(learning_rate, momentum):
+        inner = optax.sgd(learning_rate, momentum)
+
+        def update(grads, state, params=None):
+            others = jax.tree_util.tree_map(lambda grad: grad.at[:].multiply(2), grads)
+            for grad in grads.values():
+                grad *= 3  # a new array
+            return inner.update(grads, state, params)
+
+        return optax.GradientTransformation(inner.init, update)
+"""
+
+
+@pytest.mark.parametrize(
+    "name, mapping", [("sgd", {}), ("sgd", {"nesterov": "False"}), ("renamed", {}), ("of_jax", {})]
+)
+def test_functions_of_users(tmp_path, monkeypatch, name, mapping):
+    (tmp_path / "users_functions.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "users_functions", raising=False)
     proof = proofs.draw(recorded.load("MomentumOptimizer"))
-    assert replayed(proof, "optax:injected:sgd", **mapping)[0] == "EQUAL"
+    assert replayed(proof, f"optax:users_functions:{name}", **mapping)[0] == "EQUAL"

@@ -22,7 +22,9 @@ def test_optimizers_of_keras(rule, cls, expected):
 
 def test_hyperparameters_that_float32_rounds():
     """Keras has a rate of float64 in the second opinion."""
-    proof = proofs.draw(recorded.load("AdamOptimizer"), learning_rate=0.01, beta1=0.9)
+    proof = proofs.draw(
+        recorded.load("AdamOptimizer"), hyperparameters={"learning_rate": 0.01, "beta1": 0.9}
+    )
     assert replayed(proof, "keras:keras.optimizers:Adam")[0] != "DIFFERS"
 
 

@@ -58,21 +58,21 @@ def test_digits_that_float32_loses_in_one_minus_beta_are_rounding():
 
     record = recorded.load("AdamWeightDecayOptimizer")
     values = {name: each.value for name, each in record.hyperparameters.items()}
-    proof = proofs.draw(record, steps=60, **values)
+    proof = proofs.draw(record, steps=60, hyperparameters=values)
     found = verdict(proof, recorded.rule(berts, {"m": 0.0, "v": 0.0}, values))
     assert found.name == proofs.ROUNDING and found.wide.ratio < 1e-6
 
 
 def test_extreme_gradients_end_in_infinities_and_nan_that_are_judged():
     proof = proofs.draw(ADAM, rows=True, extreme=True)
-    values = np.concatenate([np.ravel(each["table"].values) for each in proof.gradients])
+    values = np.concatenate([np.ravel(each["other"].values) for each in proof.gradients])
     assert np.isnan(values).any() and np.isinf(values).any()
     assert {np.float32(1e-40), np.float32(-1e-44)} <= set(values)
     found = trained(proof, ADAM)
     assert proofs.judge(proof.ends, found).name == proofs.EQUAL
-    assert np.isnan(found[10]["table"]).any() and np.isfinite(found[10]["table"]).any()
+    assert np.isnan(found[10]["other"]).any() and np.isfinite(found[10]["other"]).any()
     skipped = {
-        step: {"table": np.where(np.isnan(each["table"]), 0, each["table"])}
+        step: dict(each, other=np.where(np.isnan(each["other"]), 0, each["other"]))
         for step, each in found.items()
     }
     assert proofs.judge(proof.ends, skipped).name == proofs.DIFFERS
@@ -81,7 +81,7 @@ def test_extreme_gradients_end_in_infinities_and_nan_that_are_judged():
 def test_a_dense_extreme_proof_has_a_variable_that_stays_finite():
     proof = proofs.draw(recorded.load("LAMBOptimizer"), extreme=True)
     assert np.isfinite(proof.ends[10].values["w"]).all()
-    assert np.isnan(proof.ends[10].values["b"]).sum() == 1
+    assert np.isnan(proof.ends[10].values["c"]).sum() == 1
 
 
 def test_a_proof_may_start_late_in_a_training():
@@ -141,4 +141,48 @@ def test_hyperparameters_that_hide_their_use_get_other_values():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_values_with_which_nothing_can_be_told_are_refused(value):
     with pytest.raises(proofs.ProofError, match="beta1 must be a finite number"):
-        proofs.draw(ADAM, beta1=value)
+        proofs.draw(ADAM, hyperparameters={"beta1": value})
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_no_drawn_value_is_the_recorded_one(name):
+    record = recorded.load(name)
+    for key, value in proofs.draw(record, steps=1).hyperparameters[0].items():
+        assert value != record.hyperparameters[key].value
+
+
+@pytest.mark.parametrize("value", [0.5, 5.0, 100.0, 1.2, 0.1, 0.9, 0.999, -0.5, 1e-7, 0.75, 2.0])
+def test_a_drawn_value_is_near_and_short(value):
+    (found,) = proofs.draw(_scaled(value), steps=1).hyperparameters[0].values()
+    assert found not in (value, 0, 1) and 0.5 <= found / value <= 2
+    assert float(np.float32(found)) == found and found * 2**40 % 1 == 0
+
+
+def test_a_class_that_ignores_a_hyperparameter_differs():
+    proof = proofs.draw(_scaled(0.5))
+    assert verdict(proof, _scaled(0.5, is_used=False)).name == proofs.DIFFERS
+
+
+def _scaled(value, is_used=True):
+    def scaled(grad, value, slots, hyper):
+        return value - (hyper.scale if is_used else 0.5 + 0 * hyper.scale) * grad, {}
+
+    return recorded.rule(scaled, {}, {"scale": value})
+
+
+def test_hyperparameters_with_the_names_of_arguments():
+    names = ["seed", "steps", "rows", "ends", "global_step_", "extreme", "power"]
+
+    def summed(grad, value, slots, hyper):
+        return value - sum(hyper[each] for each in names) * grad, {}
+
+    rule = recorded.rule(summed, {}, dict.fromkeys(names, 0.25))
+    proof = proofs.draw(rule, power=True, hyperparameters={"power": 0.5})
+    assert proof.hyperparameters[0]["power"] == 0.5 and proof.made["power"]["all"][1] > 10
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lr", "step_size"])
+def test_the_rate_changes(name):
+    rule = recorded.rule(lambda g, x, slots, hyper: (x - hyper[name] * g, {}), {}, {name: 0.1})
+    found = [each[name] for each in proofs.draw(rule).hyperparameters]
+    assert found == [2**-6] * 6 + [2**-7] * 4

@@ -173,9 +173,9 @@ def test_all_rows_are_updated():
     (edit,) = [each for each in edits(proof) if each.kind == "rows"]
     dense = []
     for gradients in proof.gradients:
-        ids, values = gradients["table"]
-        dense.append({"table": np.zeros(proof.start.variables["table"].shape)})
-        np.add.at(dense[-1]["table"], ids, values.astype("float64"))
+        dense.append({name: np.zeros(x.shape) for name, x in proof.start.variables.items()})
+        for name, (ids, values) in gradients.items():
+            np.add.at(dense[-1][name], ids, values.astype("float64"))
     assert equal(proof, edit, loop(proof._replace(gradients=dense), momentum))
 
 

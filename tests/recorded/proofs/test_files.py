@@ -40,9 +40,9 @@ def test_steps_without_a_gradient(tmp_path):
     proof.gradients[1]["b"] = None
     proofs.write(tmp_path / "x", proof)
     assert [sorted(each) for each in proofs.read(tmp_path / "x").gradients] == [
-        ["b", "w"],
-        ["w"],
-        ["b", "w"],
+        ["b", "c", "w"],
+        ["c", "w"],
+        ["b", "c", "w"],
     ]
 
 
@@ -60,7 +60,7 @@ def test_each_bit_counts(tmp_path):
 def forged(path, changes):
     """Writes a proof with other arrays and a right hash."""
     proofs.write(path, proofs.draw(ADAM, steps=2))
-    arrays = state_files.load_npz(path)
+    arrays = state_files.load_npz(str(path), path.stat().st_size)
     head = json.loads(arrays["proof"].tobytes().decode())
     for key, value in changes.items():
         if key in head:
@@ -105,3 +105,18 @@ def test_one_kind_of_gradients(tmp_path):
     proof.gradients[1]["w"] = Rows(np.array([1]), np.ones((1, 8), "f4"))
     with pytest.raises(proofs.ProofError, match="dense and sparse gradients"):
         proofs.write(tmp_path / "x", proof)
+
+
+@pytest.mark.parametrize(
+    "parts, problem",
+    [
+        ({"hyperparameters": [{"learning_rate": np.nan}] * 2}, "wrong hyperparameters"),
+        ({"gradients": [{}, {}]}, "wrong gradients or ends"),
+        ({"ends": {}}, "wrong gradients or ends"),
+    ],
+)
+def test_proofs_that_can_tell_nothing_are_refused(tmp_path, parts, problem):
+    proof = proofs.draw(recorded.load("GradientDescentOptimizer"), steps=2)
+    proofs.write(tmp_path / "x", proof._replace(**parts))
+    with pytest.raises(proofs.ProofError, match=problem):
+        proofs.read(tmp_path / "x")

@@ -39,7 +39,7 @@ def test_optimizers_of_pytorch(rule, cls, mapping, expected):
 
 def test_without_epsilon_adam_is_the_same():
     """It has no other difference than where epsilon is added."""
-    proof = drawn("AdamOptimizer", epsilon=0.0)
+    proof = drawn("AdamOptimizer", hyperparameters={"epsilon": 0.0})
     assert replayed(proof, "torch:torch.optim:Adam")[0] == "ROUNDING"
 
 
@@ -102,9 +102,25 @@ MODULE = """
         def update(self, group, p, state):
             super().update(dict(group, lr=self.lr), p, state)
 
+    class AnotherName(Sound):
+        def __init__(self, params, learning_rate, momentum, decay=0.0, rho=0.0):
+            super().__init__(params, learning_rate, momentum)
+            assert decay == 0.0
+
     class NoRate(Sound):
-        def __init__(self, params, rate, mu):
-            torch.optim.Optimizer.__init__(self, params, {"lr": rate, "mu": mu})
+        def __init__(self, params, speed, mu):
+            torch.optim.Optimizer.__init__(self, params, {"lr": speed, "mu": mu})
+
+    class ByShape(Sound):
+        def update(self, group, p, state):
+            super().update(group, p, self.state.setdefault(p.shape, {}))
+
+    MOMENTS = {}
+
+    class OfTheModule(Sound):
+        def update(self, group, p, state):
+            place = [each is p for each in group["params"]].index(True)
+            super().update(group, p, MOMENTS.setdefault(place, {}))
 """
 
 
@@ -130,10 +146,13 @@ def test_classes_of_users(user):
         ("Raises", "cannot be judged: MemoryError: no room"),
         ("Exits", "cannot be judged: SystemExit: 3"),
         ("AtClassLevel", "it is random, or a training changes the next one"),
+        ("OfTheModule", "it is random, or a training changes the next one"),
     ):
         refused(problem, replayed, proof, user(name), **momentum)
-    no_rate = dict(momentum, rate="learning_rate")
-    refused("['rate'] change, but are no keys of ", replayed, proof, user("NoRate"), **no_rate)
+    assert replayed(proof, user("ByShape"), **momentum) == ("DIFFERS", 1, "c")
+    assert replayed(proof, user("AnotherName"))[0] == "EQUAL"
+    no_rate = dict(momentum, speed="learning_rate")
+    refused("['speed'] change, but are no keys of ", replayed, proof, user("NoRate"), **no_rate)
     refused("the argument 'mu' has no value: pass --map mu=", replayed, proof, user("Sound"))
     refused("has no attribute 'Nothing'", replayed, proof, user("Nothing"))
 
