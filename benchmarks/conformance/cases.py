@@ -72,6 +72,7 @@ FAMILIES = {
             "dampened": Rule(
                 "momentum, dampened",
                 "all gradients but the first one are multiplied by 1 - dampening.",
+                {"dampening": 0.5},
             ),
         },
         (

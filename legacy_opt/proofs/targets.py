@@ -210,14 +210,16 @@ def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> 
     with _x64(True):
         optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
         rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
-        yield from _jax(lambda values: optimizer, rows, proof, steps)
+        yield from _jax(lambda values: optimizer, rows, proof, steps, is_own=True)
 
 
 def _is_injected(state: Any) -> bool:
     return hasattr(state, "hyperparams")
 
 
-def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+def _jax(
+    make: Any, gradient: Any, proof: Proof, steps: Steps, is_own: bool = False
+) -> Iterator[Arrays]:
     import jax
     import jax.numpy as jnp
 
@@ -231,7 +233,7 @@ def _jax(make: Any, gradient: Any, proof: Proof, steps: Steps) -> Iterator[Array
         optimizer = make(values)  # anew in each step, for values that change
         if state is None:
             state = optimizer.init(params)
-        elif changed and hasattr(optimizer, "record"):  # ours
+        elif changed and is_own:
             state = state._replace(hyperparams={**state.hyperparams, **changed})
         elif changed:
             fresh = optimizer.init(params)

@@ -73,3 +73,9 @@ def test_functions_of_users(tmp_path, monkeypatch, name, mapping):
     monkeypatch.delitem(sys.modules, "users_functions", raising=False)
     proof = proofs.draw(recorded.load("MomentumOptimizer"))
     assert replayed(proof, f"optax:users_functions:{name}", **mapping)[0] == "EQUAL"
+
+
+@pytest.mark.parametrize("target", ["jax", "jax-exact", "jax-fast", "optax", "optax-fast"])
+def test_our_targets_follow_the_rate(target):
+    proof = proofs.draw(recorded.load("MomentumOptimizer"))
+    assert replayed(proof, f"legacy-opt:{target}")[0] in ("EQUAL", "ROUNDING")
