@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
         limit, other = f"{BOUND:g}", ""
         if self.place is self.wide:
             limit = f"{WIDE_BOUND:g} in float64"
-        elif self.wide is not None:
+        elif self.wide is not None and self.name == ROUNDING:
             other = f"; in float64, {self.wide.ratio:.2g} of at most {WIDE_BOUND:g}"
         return (
             f"{self.name}: in step {step}, {variable!r} is {ratio:.3g} error bars away "
