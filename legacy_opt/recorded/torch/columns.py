@@ -31,7 +31,8 @@ def form_of(columns: Columns, addresses: bool = True) -> Sequence[Any]:
     """
     strided = _strided(columns)
     parameters, gradients, slots = ([column[i] for i in strided] for column in columns[:3])
-    tensors = [*parameters, *itertools.chain(*(each.values() for each in slots))]
+    values = itertools.chain(*(each.values() for each in slots))
+    tensors = [*parameters, *(each for each in values if isinstance(each, torch.Tensor))]
     both = [*tensors, *gradients]
     return (
         *(strided, *columns[3:]),
@@ -78,5 +79,5 @@ class Checked:
         if not known:
             plain = [i for i in _strided(columns) if not columns.axes[columns.groups[i]]]
             self._form = form_of(columns, addresses=False)  # with slots that did not exist
-            self._updates = {i: found[i] for i in plain}
+            self._updates = {i: found[i]._replace(gradient=None) for i in plain}  # frees memory
         return found

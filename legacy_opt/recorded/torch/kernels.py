@@ -89,7 +89,8 @@ class _TensorJob(native.Job):
 
     def __init__(self, kernels: Kernels, update: ArrayUpdate) -> None:
         variable, gradient = update.variable, update.gradient
-        self.tensors = (variable, *update.slots.values())
+        slots = {name: update.slots[name] for name in update.group.slots}  # users may add values
+        self.tensors = (variable, *slots.values())
         for each in self.tensors:
             if each.device.type != "cpu":
                 raise RecordError(f"{update.name!r}: native kernels cannot train on {each.device}")
@@ -98,8 +99,8 @@ class _TensorJob(native.Job):
             gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
         else:
             gradient = gradient.detach().resolve_neg().numpy()
-        slots = {name: tensor.numpy() for name, tensor in update.slots.items()}
-        in_numpy = update._replace(variable=value.numpy(), gradient=gradient, slots=slots)
+        arrays = {name: tensor.numpy() for name, tensor in slots.items()}
+        in_numpy = update._replace(variable=value.numpy(), gradient=gradient, slots=arrays)
         super().__init__(kernels, in_numpy)
         self._variable, self._value = variable, value
 

@@ -4,6 +4,7 @@ import copy
 import multiprocessing
 import os
 import threading
+import weakref
 
 import pytest
 import torch
@@ -380,3 +381,25 @@ def test_a_copy_has_its_own_tensors(level):
     copied.grad = torch.ones(5, 5)
     other.step()
     assert torch.equal(parameter, before) and not torch.equal(copied, before)
+
+
+@pytest.mark.parametrize("level", ["exact", "native"])
+def test_values_that_a_user_adds_to_the_state(level):
+    def note(parameter, optimizer):
+        optimizer.state[parameter]["note"] = "warm"
+
+    found = trained(level, [nothing, note, nothing], 5, 5)
+    expected = trained(level, [nothing, nothing, nothing], 5, 5)
+    assert found.pop() == "warm"
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("level", ["exact", "native"])
+def test_gradients_are_freed(level):
+    parameter = torch.nn.Parameter(drawn(5, 5))
+    optimizer = RecordedOptimizer([parameter], ADAM, level=level)
+    for _ in range(2):
+        parameter.grad = torch.ones(5, 5)
+        optimizer.step()
+        gradient, parameter.grad = weakref.ref(parameter.grad), None
+        assert gradient() is None
