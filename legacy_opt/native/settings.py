@@ -35,14 +35,10 @@ def change(settings: Settings) -> None:
 
 
 def setting_of(native: Optional[str]) -> str:
-    """Returns "off", "auto" or "require".
+    """Returns "off", "auto" or "require"; raises a ValueError for another setting.
 
-    Args:
-      native: the attribute `native` of the optimizer. If it is None, the setting of `enable` is
-        used. If `enable` has not been called, the environment variable LEGACY_OPT_NATIVE is used.
-
-    Raises:
-      ValueError: the attribute or the environment variable has another value.
+    If the attribute `native` of the optimizer is None, the setting of `enable` is used; if `enable`
+    has not been called, the environment variable LEGACY_OPT_NATIVE.
     """
     if native is None:
         name = VARIABLE

@@ -11,11 +11,7 @@ from legacy_opt.programs.program import Input, Program
 
 
 def emit(program: Program, slots: Sequence[Input] = ()) -> str:
-    """Returns the C source of a program's kernel; `slots` are all slots of the variable.
-
-    Raises:
-      UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
-    """
+    """Returns the C source of a kernel, or raises an UnsupportedError; see `inputs_of`."""
     inputs = inputs_of(program, slots)
     has_matrices = program.has_matrices or inputs.have_matrices
     emitter_class = MatrixEmitter if has_matrices else Emitter

@@ -1,7 +1,4 @@
-"""The C code of dtypes, numbers and elementwise operations.
-
-Functions take the nodes of a program and the position of one of them.
-"""
+"""The C code of dtypes, numbers and elementwise operations, for the nodes of a program."""
 
 from __future__ import annotations
 
@@ -75,8 +72,7 @@ def _integer_division(nodes: Nodes, i: int, operands: Sequence[str]) -> str:
 def sum_of_integers(nodes: Nodes, i: int, total: str) -> str:
     """Returns the C expression of a sum of integers; `total` is the C expression in float64.
 
-    Raises:
-      UnsupportedError: float64 may not be exact, or the result is not a sum.
+    Raises an UnsupportedError if float64 may not be exact, or the result is not a sum.
     """
     node = nodes[i]
     operand = nodes[node.inputs[0]]

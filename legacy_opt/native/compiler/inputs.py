@@ -17,21 +17,13 @@ _LEVELS_OF_SLOTS = (
 
 
 class KernelInputs(NamedTuple):
-    """The inputs of a kernel besides the gradient and the variable, sorted by their names.
+    """The inputs of a kernel besides the gradient and the variable, sorted by their names."""
 
-    Attributes:
-      scalars: the scalars that the program reads.
-      slots: the slots with one value per element.
-      row_slots: the slots with one value per row, or per row of each matrix.
-      column_slots: the slots with one value per column of each matrix.
-      scalar_slots: the slots with one value per variable.
-    """
-
-    scalars: List[Input]
-    slots: List[Input]
-    row_slots: List[Input]
-    column_slots: List[Input]
-    scalar_slots: List[Input]
+    scalars: List[Input]  # that the program reads
+    slots: List[Input]  # with one value per element
+    row_slots: List[Input]  # with one value per row, or per row of each matrix
+    column_slots: List[Input]  # with one value per column of each matrix
+    scalar_slots: List[Input]  # with one value per variable
 
     @property
     def all_slots(self) -> List[Input]:

@@ -146,10 +146,7 @@ class MatrixEmitter(Emitter):
         self._close()
 
     def _column(self, k: int, const: str, columns: str) -> str:
-        """Returns a C expression for the array of the k-th values of all columns.
-
-        `column_values` in sources/kernel.h describes the layout of these arrays.
-        """
+        """Returns C code for the k-th values of all columns; see `column_values` in kernel.h."""
         kind = self._type(self._columns[k])
         return f"(({const}{kind}*)(({const}char*){columns} + {k} * 8 * n))"
 

@@ -52,11 +52,7 @@ class NoCompilerError(UnsupportedError):
 
 
 def folder() -> Path:
-    """Returns the folder of compiled kernels, and creates it if necessary.
-
-    Raises:
-      NoCompilerError: the folder cannot be created, or other users may write to it.
-    """
+    """Returns the folder of compiled kernels; creates it, or raises a NoCompilerError."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     default = os.path.join(caches, "legacy-opt", "kernels")
     path = _absolute(os.environ.get(FOLDER_VARIABLE) or default)
@@ -129,14 +125,9 @@ def check_owner(path: Path) -> None:
 def find_compiler(language: str, variable: str, default: str) -> List[str]:
     """Returns the command of the compiler, for example ``["/usr/bin/ccache", "gcc"]``.
 
-    Args:
-      language: the language, for the error message.
-      variable: the environment variable that may contain the command, with arguments.
-      default: the command if the environment variable is not set or empty.
-
-    Raises:
-      NoCompilerError: the program is not on PATH, or the environment variable is not a command,
-        or has a flag that changes the results of floating-point operations.
+    The environment variable may contain the command, with arguments. Raises a NoCompilerError if
+    the program is not on PATH, or the variable is not a command, or has a flag that changes the
+    results of floating-point operations. The message names the language.
     """
     command = os.environ.get(variable, "").strip() or default
     try:
@@ -199,11 +190,7 @@ def hash_of(sources: Sequence[str], others: Sequence[str]) -> str:
 
 
 def load(source: str) -> Tuple[str, ctypes.CDLL]:
-    """Returns the key and the library of a C source; compiles the source if necessary.
-
-    Raises:
-      NoCompilerError: the kernel cannot be compiled or stored. No incomplete file is left.
-    """
+    """Returns the key and the library of a C source; compiles it, or raises a NoCompilerError."""
     key = key_of(source)
     if key not in _loaded:
         # The library must stay loaded: the operations library stores pointers to its functions.
@@ -231,11 +218,7 @@ def _library_in_folder(key: str, source: str) -> ctypes.CDLL:
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    """Opens a library, if the file is complete. An incomplete file could crash the process.
-
-    Raises:
-      OSError: the file is no library, or its end is missing.
-    """
+    """Opens a library. Raises an OSError if it is incomplete, and could crash the process."""
     with path.open("rb") as file:
         header = file.read(64)
     if header.startswith(b"\x7fELF") and len(header) == 64:  # of 64 bits, little-endian
@@ -253,10 +236,7 @@ def compile_library(
     """Compiles a library in a temporary folder, then moves it to `path`.
 
     The name of the source file ends with `ending`. `libraries` are the flags of other libraries,
-    which linkers need after the source.
-
-    Raises:
-      NoCompilerError: the compiler fails, or the library cannot be stored.
+    which linkers need after the source. Raises a NoCompilerError, and leaves no incomplete file.
     """
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="compiling-") as work:

@@ -50,13 +50,7 @@ class Kernel(NamedTuple):
 
 
 def compiled(program: Program, slots: Sequence[Input] = ()) -> Kernel:
-    """Returns the kernel of a program; compiles the program if there is no compiled kernel yet.
-
-    `slots` are all slots of the variable.
-
-    Raises:
-      UnsupportedError: see `emit` and `cache.load`.
-    """
+    """Returns the kernel of a program, compiled if necessary; see `emit` and `cache.load`."""
     key, library = cache.load(emit(program, slots))
     kernel = Kernel(program, inputs_of(program, slots), key, library)
     try:

@@ -22,11 +22,7 @@ def program() -> Program:
 
 
 def main(path: str) -> None:
-    """Updates variables with the operations library at `path`.
-
-    Raises:
-      RuntimeError: the operations compute wrong values.
-    """
+    """Updates variables with a library; raises a RuntimeError if it computes wrong values."""
     library = tensorflow_operations.load_file(Path(path))
     kernel = compiled_kernels.compiled(program())
     tensorflow_operations.register(library, kernel)

@@ -39,10 +39,7 @@ def library() -> ctypes.CDLL:
 def build(names: Sequence[str] = (), source: str = SOURCES[0], *flags: str) -> Path:
     """Returns a library's path; compiles it if neither legacy-opt-native nor the cache has it.
 
-    `names` are its possible file names in legacy-opt-native, the best first.
-
-    Raises:
-      NoCompilerError: there is no C++ compiler, or it fails.
+    `names` are its possible file names, the best first. Raises errors like `cache.compile_library`.
     """
     names = names or [name()]
     for prebuilt in filter(None, map(cache.prebuilt, names)):
@@ -61,23 +58,14 @@ def compile_file(command: List[str], path: Path, source: str = SOURCES[0]) -> No
 
 
 class Update(NamedTuple):
-    """An update of arrays by a kernel, which changes the arrays in place. Nothing is checked.
-
-    Attributes:
-      kernel: the kernel.
-      value: the variable's value, contiguous. The last two axes are rows and columns of matrices.
-      gradient: the gradient of the whole variable, or of the rows in the order of `ids`.
-      slots: the values of all slots by name, contiguous. A scalar slot needs only one element.
-      ids: the numbers of the rows to update; None for the whole variable.
-      all_rows: whether the other rows get a gradient of zero.
-    """
+    """An update of arrays by a kernel, which changes the arrays in place. Nothing is checked."""
 
     kernel: Kernel
-    value: Any
-    gradient: Any
-    slots: Mapping[str, Any]
-    ids: Any = None
-    all_rows: bool = False
+    value: Any  # contiguous; its last two axes are rows and columns of matrices
+    gradient: Any  # of the whole variable, or of the rows in the order of `ids`
+    slots: Mapping[str, Any]  # all slots, contiguous; one element of a scalar slot is enough
+    ids: Any = None  # the numbers of the rows to update; None for the whole variable
+    all_rows: bool = False  # whether the other rows get a gradient of zero
 
     @property
     def row(self) -> List[int]:
@@ -101,13 +89,9 @@ class Update(NamedTuple):
 class Table:
     """Updates that are made in one call, perhaps again with other scalars.
 
-    Args:
-      updates: tuples of a number, an `Update`, and the number of its scalars. Those with lower
-        numbers are made first.
-
-    Attributes:
-      order: the positions of the updates in the order in which they are made.
-      numbers: the updates, rows of int64. What they name must be in memory in `run`.
+    `updates` are tuples of a number, an `Update`, and the number of its scalars. They are made in
+    the order of their first numbers: `order` has their positions. The rows `numbers` of int64
+    contain addresses of arrays, which must be in memory in `run`.
     """
 
     def __init__(self, updates: Sequence[Tuple[int, Update, int]]) -> None:
@@ -124,13 +108,10 @@ class Table:
     def run(
         self, scalars: Sequence[Mapping[str, Any]], threads: int = 1, team: Optional[int] = None
     ) -> None:
-        """Makes the updates.
+        """Makes the updates. The number of threads does not change the results.
 
-        Args:
-          scalars: dicts from names to scalars.
-          threads: the number of threads, which does not change the results.
-          team: the address of GOMP_parallel in the OpenMP whose threads are used; None for new
-            threads.
+        `team` is the address of GOMP_parallel in the OpenMP whose threads are used; without it,
+        there are new threads.
         """
         held = []  # in memory until the call
         for (_, which), (kernel, places) in self._alike.items():
@@ -169,10 +150,6 @@ def update(
     scalars: Mapping[str, Any],
     rows: Any = None,
 ) -> None:
-    """Runs one `Update` in this thread.
-
-    Raises:
-      NoCompilerError: see `build`.
-    """
+    """Runs one `Update` in this thread; raises errors like `build`."""
     ids = None if rows is None else np.require(rows, np.int64, ["C_CONTIGUOUS", "ALIGNED"])
     Table([(0, Update(kernel, value, gradient, slots, ids), 0)]).run([scalars])

@@ -37,11 +37,7 @@ def name() -> str:
 
 
 def file_name(build_: Sequence[str]) -> str:
-    """Returns the file name of the operations library for a build of TensorFlow.
-
-    Args:
-      build_: the version, source revision and C++ ABI, and the type of the processor.
-    """
+    """Returns the file name for a version, source revision and C++ ABI, and type of processor."""
     return f"operations-{build_[0]}-{cache.hash_of(_SOURCES, build_)}.so"
 
 
@@ -51,11 +47,7 @@ def path() -> Path:
 
 
 def build() -> Path:
-    """Returns the path of the operations library for this TensorFlow; compiles it if necessary.
-
-    Raises:
-      NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
-    """
+    """Returns the path of the operations library; compiles it, or raises a NoCompilerError."""
     with contextlib.suppress(UnsupportedError):
         return find()
     flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("--std")]
@@ -71,11 +63,7 @@ def compile_file(command: List[str], path_: Path, link_flags: List[str]) -> None
 
 
 def find() -> Path:
-    """Returns the path of the operations library: in legacy-opt-native, or compiled by `build`.
-
-    Raises:
-      UnsupportedError: there is no operations library. The message says what to do.
-    """
+    """Finds the library of legacy-opt-native or of `build`, or raises an UnsupportedError."""
     lack = ""  # what legacy-opt-native lacks
     prebuilt = cache.prebuilt(name())
     if prebuilt is not None:
@@ -123,13 +111,9 @@ def load_file(library_path: Path) -> LoadedOperations:
 
 @functools.lru_cache(maxsize=None)
 def missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
-    """Returns what another process lacks to run a kernel, or an empty string.
+    """Returns what a process, such as "/job:ps/task:0", lacks to run a kernel; "" if nothing.
 
-    Args:
-      operations: the operations of this process.
-      key: the kernel's key.
-      process: the other process, such as "/job:ps/task:0".
-      target: the target of sessions that can run operations in the other process.
+    `target` is the target of sessions that can run operations in this process.
     """
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
@@ -195,25 +179,16 @@ def update(
 
 
 def sums(library: LoadedOperations, kernel: Kernel, gradients: Sequence[Any]) -> Any:
-    """Returns the sums that a kernel's program computes, over all elements of all gradients.
+    """Returns the sums over all elements of all gradients, a float64 tensor: one element per sum.
 
-    Args:
-      library: see `update`.
-      kernel: a registered kernel without slots and scalars, whose sums do not depend on the value.
-      gradients: tensors of the kernel's dtype, of any shapes.
-
-    Returns:
-      A float64 tensor with one element per sum.
+    The kernel is registered, has no slots and scalars, and its sums do not depend on the value. The
+    gradients have the kernel's dtype, and any shapes.
     """
     return library.operations.legacy_opt_sums(gradients=list(gradients), kernel=kernel.key)
 
 
 def register(library: LoadedOperations, kernel: Kernel) -> None:
-    """Registers a kernel, so that the operations in this process can run it.
-
-    Raises:
-      NoCompilerError: the kernel was made for another version of the operations library.
-    """
+    """Registers a kernel for the operations in this process, or raises a NoCompilerError."""
     if not library.functions.legacy_opt_register(kernel.key.encode(), kernel.address):
         raise cache.NoCompilerError(
             f"The kernel {kernel.key} does not fit this operations library."

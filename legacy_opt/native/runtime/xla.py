@@ -17,11 +17,8 @@ HEADER = Path("xla", "ffi", "api", "c_api.h")  # in a folder of jaxlib
 def names(include: str, machine: Optional[str] = None) -> List[str]:
     """Returns the file names of the libraries that XLA accepts, the best first.
 
-    XLA refuses a library that was compiled with the header of a newer interface than its own.
-
-    Args:
-      include: the folder of the headers of the installed jaxlib.
-      machine: the type of processor, by default this machine's.
+    XLA refuses a library that was compiled with the header of a newer interface than its own. The
+    folder `include` contains the headers of the installed jaxlib.
     """
     pattern = r"#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)"
     major, minor = map(int, re.findall(pattern, Path(include, HEADER).read_text()))
@@ -38,12 +35,7 @@ def target() -> str:
 
 
 def library(include: str) -> ctypes.CDLL:
-    """Returns the library; compiles it if neither legacy-opt-native nor the cache has it.
-
-    Raises:
-      NoCompilerError: there is no C++ compiler, or it fails.
-      OSError: there is no header, or the library cannot be loaded.
-    """
+    """Returns the library of `standalone.build`. Raises a NoCompilerError or an OSError."""
     return cache.opened(standalone.build(names(include), _SOURCES[0], f"-I{include}"))
 
 

@@ -13,9 +13,7 @@ from legacy_opt.wrappers.moving_average import difference
 class AverageFormulas(Formulas):
     """The formulas of averages. A kernel gets the value of the averaged variable as the gradient.
 
-    Args:
-      optimizer: the optimizer that has the averages.
-      rate: 1 minus the decay factor, a scalar tensor.
+    `rate` is 1 minus the decay factor, a scalar tensor.
     """
 
     def __init__(self, optimizer: V1Optimizer, rate: Tensor) -> None:

@@ -39,13 +39,11 @@ def check(
 ) -> None:
     """Computes updates by the kernel and by TensorFlow, and compares the results.
 
-    `inputs`, `shape` and `rule` are the same as for `trace`.
-
-    Raises:
-      UnsupportedError: the new values differ by more than 16 units in the last place of m, and by
-        more than 4 times the change of TensorFlow's new values if each input is moved by a unit in
-        the last place. The number m is the largest of the old value, TensorFlow's new value, and
-        the difference between these two.
+    `inputs`, `shape` and `rule` are the same as for `trace`. Raises an UnsupportedError if the new
+    values differ by more than `UNITS` units in the last place of m, and by more than `MOVES` times
+    the change of TensorFlow's new values if each input is moved by a unit in the last place. The
+    number m is the largest of the old value, TensorFlow's new value, and the difference between
+    these two.
     """
     last_difference = None
     for each in _shapes(shape, kernel.has_matrices):
@@ -74,11 +72,10 @@ def _shapes(shape: Optional[Sequence[Optional[int]]], has_matrices: bool) -> Lis
 def _difference(
     kernel: compiled_kernels.Kernel, inputs: List[Input], shape: List[int], rule: Rule
 ) -> Optional[str]:
-    """Compares results for random inputs and a variable of this shape.
+    """Returns a text about a difference for random inputs and a variable of this shape.
 
-    Returns:
-      A text about one difference; "" if there is no difference; None if TensorFlow cannot run the
-      rule in this dtype or shape.
+    The text is "" if there is no difference; None if TensorFlow cannot run the rule in this dtype
+    or shape.
     """
     random = np.random.RandomState(0)
     first = {each: _random_values(random, each, shape, kernel.has_matrices) for each in inputs}

@@ -19,8 +19,7 @@ from legacy_opt.programs.formulas import Formulas, PureUpdate
 from legacy_opt.programs.optimizers import formulas_of
 from legacy_opt.programs.program import UnsupportedError
 
-# The largest number of kernels that are made for one variable. There is a limit, because a rule may
-# read an attribute that has another value in each step, and each value needs its own kernel.
+# Per variable: a rule may read an attribute that changes in each step, and needs a new kernel.
 MOST_KERNELS = 100
 
 _warned = set()
@@ -40,11 +39,7 @@ class _Choice(NamedTuple):
 
 
 def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:
-    """Returns the kernel that updates a variable. Traces the formula only if something has changed.
-
-    Raises:
-      UnsupportedError: there is no kernel. The message says why.
-    """
+    """Returns a variable's kernel, traced again after changes. Raises an UnsupportedError."""
     tensorflow_operations.load()  # before `_choices`: a user can correct the error
     dependencies = formulas.dependencies(variable)
     key = id(variable), sparse, dependencies.flags, dependencies.dtypes
@@ -77,11 +72,7 @@ def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_
 
 
 def checked_kernel(formula: PureUpdate) -> compiled_kernels.Kernel:
-    """Compiles, checks and registers the kernel of a formula.
-
-    Raises:
-      UnsupportedError: there is no operations library, or the formula has no kernel.
-    """
+    """Compiles, checks and registers the kernel of a formula, or raises an UnsupportedError."""
     library = tensorflow_operations.load()
     program = formula.program()
     key = (emit(program, formula.slots), *inputs_of(program, formula.slots).names)
@@ -107,16 +98,10 @@ def source_of(
 ) -> str:
     """Returns the C source of the kernel with which an optimizer updates a variable.
 
-    Args:
-      make: a function that creates an optimizer. It is called in a new graph with a global step.
-      dtype: the dtype of the variable.
-      sparse: whether the gradient is sparse.
-      shape: the shape of the variable. The variable's name is "w".
-      change: a function that takes the optimizer's formulas and returns the formulas to compile.
-
-    Raises:
-      UnsupportedError: there is no kernel.
-      WrongTypeError: the optimizer cannot train variables of this dtype.
+    `make` creates the optimizer, in a new graph with a global step. The variable's name is "w".
+    `change` takes the optimizer's formulas, and returns the formulas to compile. Raises an
+    UnsupportedError if there is no kernel, and a WrongTypeError if the optimizer cannot train
+    variables of this dtype.
     """
     with tf.Graph().as_default():
         tf.compat.v1.train.get_or_create_global_step()
@@ -129,14 +114,9 @@ def source_of(
 
 
 def check_place(name: str, device: Optional[str]) -> None:
-    """Checks that kernels can run on a device, and in the code that is being built.
+    """Raises an UnsupportedError if kernels cannot run on a device, or in the code being built.
 
-    Args:
-      name: the variable or gradient on the device, for error messages.
-      device: the device; None or "" if unknown.
-
-    Raises:
-      UnsupportedError: kernels cannot run on the device or in this code.
+    `name` is the variable or gradient on the device, for messages. The device may be unknown.
     """
     if versions.compiling_with_xla():
         raise UnsupportedError("XLA compiles this function")
@@ -168,15 +148,7 @@ def _is_remote(device: str) -> bool:
 
 
 def go_on_without(text: str, native: Optional[str]) -> None:
-    """Warns once that there is no native kernel.
-
-    Args:
-      text: the warning.
-      native: the attribute `native` of the optimizer.
-
-    Raises:
-      UnsupportedError: kernels are required.
-    """
+    """Warns once that there is no kernel; if kernels are required, raises an UnsupportedError."""
     if settings.setting_of(native) == "require":
         raise UnsupportedError(text) from None
     warn_once(text)

@@ -24,12 +24,7 @@ from legacy_opt.programs.trace import Results
 def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Tensor]:
     """Returns the square root of the sum of all elements' squares, or None if there is no kernel.
 
-    Args:
-      tensors: tensors of one dtype.
-      native: the attribute `native` of the optimizer that uses the norm; see `settings.setting_of`.
-
-    Raises:
-      UnsupportedError: kernels are required, but there is no kernel for these tensors.
+    The tensors have one dtype. Raises an UnsupportedError if `native` requires a kernel.
     """
     try:
         process = _process_of(tensors)

@@ -22,8 +22,7 @@ from legacy_opt.programs.formulas import Formulas
 from legacy_opt.programs.optimizers import formulas_of, overrides_updates
 from legacy_opt.programs.program import UnsupportedError
 
-# The largest total size of the small variables that one operation updates together. There is a
-# limit, because the operation locks all these variables and waits for all their gradients.
+# The operation that updates a group locks all its variables, and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
 # {(id, name) of a variable or average: whether a kernel has updated it}. None unless
@@ -44,18 +43,14 @@ class _KernelUpdate(NamedTuple):
 def kernels_for(
     optimizer: Any, pairs: Optional[Sequence[GradAndVar]], base: Any, waits_for: Sequence[Any]
 ) -> StepKernels:
-    """See `legacy_opt.core.kernel_hook.kernels_for`, which calls this function.
-
-    Raises:
-      ValueError: the attribute `native`, or the environment variable, has an unknown value.
-    """
+    """See `legacy_opt.core.kernel_hook.kernels_for`; raises errors like `settings.setting_of`."""
     if settings.setting_of(getattr(optimizer, "native", None)) == "off":
         return NO_KERNELS
     return NativeKernels(optimizer, pairs, base, waits_for)
 
 
 class NativeKernels(StepKernels):
-    """The native kernels of an optimizer in one training step.
+    """The native kernels of an optimizer in one training step; see `kernel_hook.kernels_for`.
 
     TensorFlow calls an update method, such as `_apply_dense`, for each variable. In the first of
     these calls, `start` runs the updates of all variables that need not wait for their own call.
@@ -64,10 +59,6 @@ class NativeKernels(StepKernels):
 
     If a subclass or wrapper runs code before or after the update methods, each update waits for its
     own call.
-
-    Args:
-      optimizer: an optimizer for which the user has enabled kernels; None if there is no optimizer.
-      pairs, base, waits_for: see `legacy_opt.core.kernel_hook.kernels_for`.
     """
 
     are_on = True
@@ -93,14 +84,7 @@ class NativeKernels(StepKernels):
         self._done = {}
 
     def start(self) -> List[GradAndVar]:
-        """Runs the updates that need not wait. Call this method once.
-
-        Returns:
-          The (gradient, variable) pairs for which there is no kernel.
-
-        Raises:
-          UnsupportedError: see `update`.
-        """
+        """Runs, once, the updates that need not wait; returns the pairs without a kernel."""
         self.has_started = True
         pairs, self._waiting = self._waiting, []
         optimizer = self._optimizer
@@ -119,11 +103,7 @@ class NativeKernels(StepKernels):
         return self._done.get(id(variable), NotImplemented)
 
     def update(self, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
-        """Updates a variable; see `StepKernels.update`.
-
-        Raises:
-          UnsupportedError: there is no kernel, and the optimizer's setting is "require".
-        """
+        """Updates a variable, or raises an UnsupportedError; see `StepKernels.update`."""
         done = self.started(variable)
         is_empty = versions.static_shape(variable).num_elements() == 0
         if done is not NotImplemented or is_empty:
@@ -171,9 +151,8 @@ def _apply_together(
 ) -> Tuple[Dict[int, Any], List[GradAndVar]]:
     """Updates the variables that need not wait. If `all_wait`, only looks for kernels.
 
-    Returns:
-      A dict from the ``id`` of each updated variable to its operation, and the list of the pairs
-      for which there is no kernel.
+    Returns a dict from the ``id`` of each updated variable to its operation, and the pairs without
+    a kernel.
     """
     occurrences = collections.Counter(id(variable) for _, variable in grads_and_vars)
     without_kernel = []

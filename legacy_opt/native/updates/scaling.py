@@ -29,12 +29,7 @@ class Factor(NamedTuple):
 
 
 class ScaledFormulas(ChangedFormulas):
-    """Formulas that first multiply or divide the gradient by scalars.
-
-    Args:
-      base: the formulas for the scaled gradient.
-      factors: the factors, in the order in which they are applied.
-    """
+    """Formulas that first multiply or divide the gradient by the factors, in their order."""
 
     def __init__(self, base: Formulas, factors: List[Factor]) -> None:
         super().__init__(base)
@@ -65,13 +60,8 @@ def _factor_name(i: int) -> str:
 def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
     """Finds the tensor that was multiplied or divided by scalars to compute a dense gradient.
 
-    Args:
-      formulas: the formulas for the gradient.
-      grad: the gradient.
-
-    Returns:
-      A `ScaledFormulas`, and the tensor before the multiplications and divisions. Without such
-      operations, and when executing eagerly: `formulas` and `grad` themselves.
+    Returns a `ScaledFormulas`, and the tensor before the multiplications and divisions. Without
+    such operations, and when executing eagerly, returns `formulas` and `grad` themselves.
     """
     factors = []
     unscaled = grad
