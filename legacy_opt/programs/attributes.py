@@ -105,10 +105,7 @@ class _Identity:
 
 
 def _comparable(value: Any, seen: Dict[int, int]) -> Any:
-    """Returns an object for comparison with `==`.
-
-    `seen` is {id of an object: its number, in order of the first visit}.
-    """
+    """Returns an object to compare with `==`; `seen` numbers objects by id, in visiting order."""
     kind = type(value)
     if kind in (float, complex):
         return kind, repr(value)  # NaN equals NaN, and 0.0 does not equal -0.0

@@ -24,35 +24,20 @@ class Dependencies(NamedTuple):
     """The state on which the update of a variable depends, besides the values of the inputs.
 
     While this state does not change, the program that was traced is up to date.
-
-    Attributes:
-      flags: the result of `Formulas.flags`, which is hashable.
-      dtypes: the names and dtypes of the scalars.
-      attributes: the attributes of the optimizer, which a rule may read in Python.
     """
 
-    flags: Any
-    dtypes: Tuple[Tuple[str, str], ...]
-    attributes: Any
+    flags: Any  # the result of `Formulas.flags`, which is hashable
+    dtypes: Tuple[Tuple[str, str], ...]  # the names and dtypes of the scalars
+    attributes: Any  # the optimizer's attributes, which a rule may read in Python
 
 
 class PureUpdate(NamedTuple):
-    """The update of one variable as data, which is traced, checked and compiled.
+    """The update of one variable as data, which is traced, checked and compiled."""
 
-    Attributes:
-      inputs: gradient, value, slots and scalars (hyperparameters of the step).
-      shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
-      function: a function that takes a dict from inputs to tensors, and returns `Results`. It
-        calls the rule and rounds as the optimizer does.
-      by_rows: whether the function gets only the rows that a sparse gradient touches.
-      layouts: the slots, a dict from name to `legacy_opt.Slot`.
-      dependencies: the `Dependencies`; None if there are none.
-    """
-
-    inputs: List[Input]
-    shape: Optional[Sequence[Optional[int]]]
-    function: Callable[[Dict[Input, Any]], Results]
-    by_rows: bool = False
+    inputs: List[Input]  # gradient, value, slots and scalars (hyperparameters of the step)
+    shape: Optional[Sequence[Optional[int]]]  # of the variable, or of its touched rows; see `trace`
+    function: Callable[[Dict[Input, Any]], Results]  # calls the rule; rounds as the optimizer
+    by_rows: bool = False  # whether the function gets only the rows that a sparse gradient touches
     layouts: Mapping[str, Slot] = {}
     dependencies: Optional[Dependencies] = None
 
@@ -129,10 +114,7 @@ class Formulas:
         return self._known_attributes
 
     def dependencies(self, variable: Variable, again: bool = False) -> Dependencies:
-        """Returns the `Dependencies` of a variable's update in this training step.
-
-        If `again`, the attributes of the optimizer are read again in this step.
-        """
+        """Returns the `Dependencies` of an update. If `again`, attributes are read once more."""
         scalars = self.scalars(variable.dtype.base_dtype)
         dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
         return Dependencies(self.flags(variable), dtypes, self.attributes(again))
@@ -142,19 +124,13 @@ class Formulas:
 
         The arguments are the gradient, the value of the variable, a dict from slot name to value,
         and a dict with the `scalars`. If the gradient is sparse and `needs_whole_tensor` is false,
-        the function gets only the touched rows of gradient, value and slots.
-
-        Raises:
-          UnsupportedError: the update cannot be compiled. The message says why.
+        the function gets only the touched rows of gradient, value and slots. Raises an
+        UnsupportedError if the update cannot be compiled.
         """
         raise NotImplementedError
 
     def given(self) -> Given:
-        """Returns the scalars from which records compute the result of `scalars`.
-
-        Raises:
-          UnsupportedError: the optimizer cannot be recorded.
-        """
+        """Returns what records compute `scalars` from, or raises an UnsupportedError."""
         raise UnsupportedError(f"{type(self).__name__} have no record")
 
     def before(self, given: Tensors, dtype: DType) -> Tensors:
@@ -167,11 +143,7 @@ class Formulas:
         return {}
 
     def formula_of(self, variable: Variable, sparse: bool) -> PureUpdate:
-        """Returns the formula of a variable; `sparse` is whether the gradient is sparse.
-
-        Raises:
-          UnsupportedError: the update cannot be compiled. The message says why.
-        """
+        """Returns the formula of a variable, or raises an UnsupportedError."""
         dtype = variable.dtype.base_dtype
         update = self.function(variable, sparse)
         by_rows = sparse and not self.needs_whole_tensor(variable)
@@ -252,12 +224,9 @@ def _shape(variable: Variable, by_rows: bool) -> Optional[List[Optional[int]]]:
 
 
 def level_of_slot(layout: Any, variable: Any, by_rows: bool) -> str:
-    """Returns the level of a slot, one of `LEVELS`.
+    """Returns the level of a slot, one of `LEVELS`; `by_rows` is whether only rows are updated.
 
-    If `by_rows`, the kernel updates only the rows of a sparse gradient.
-
-    Raises:
-      UnsupportedError: kernels cannot have a slot of this layout.
+    Raises an UnsupportedError if kernels cannot have a slot of this layout.
     """
     count_kind = getattr(layout, "count_kind", None)
     if count_kind is not None:

@@ -29,12 +29,9 @@ def axes_of(level: str, rank: int) -> Tuple[int, ...]:
 def level_with(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
     """Returns the level of a tensor with these axes; None if no level has them.
 
-    Args:
-      axes: the axes of the tensor.
-      rank: the rank of the variable.
-      levels: the levels of the operands. A tensor without axes gets the highest of these levels,
-        because it may be a `SCALAR` or a `MATRIX`: if the variable is a single matrix, a value per
-        matrix has no axes, either.
+    The `rank` is that of the variable, the `levels` those of the operands. A tensor without axes
+    gets the highest of these levels, because it may be a `SCALAR` or a `MATRIX`: if the variable is
+    a single matrix, a value per matrix has no axes, either.
     """
     variable_axes = {axis for axis in axes if axis is not None}
     if not variable_axes:
@@ -46,11 +43,7 @@ def level_with(axes: Axes, rank: int, levels: Iterable[str]) -> Optional[str]:
 
 
 def broadcast(operands: Iterable[Axes]) -> Axes:
-    """Returns the axes of the result of an elementwise operation.
-
-    Raises:
-      UnsupportedError: the operation combines different axes of the variable.
-    """
+    """Returns the axes of an elementwise result. Raises an UnsupportedError if axes differ."""
     operands = list(operands)
     length = max(map(len, operands), default=0)
     result = []

@@ -27,38 +27,30 @@ _FLOOR_IS_LESS = "(({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))"
 
 
 class Operation(NamedTuple):
-    """An operation.
+    """An operation."""
 
-    Attributes:
-      operands: the number of operands; None means at least one.
-      dtypes: the possible dtypes of the operands. All operands have the same dtype. In kernels,
-        `FLOATS` includes `HALF`.
-      code: the C expression, in which {0}, {1}, … are the operands, {type} is the C type of the
-        result and {f} is the suffix of C functions ("f" for float, empty for double); or a function
-        that takes the operands and two keyword arguments, `rounded` (a function that rounds an
-        expression to the dtype) and `f`; or None if `native.compiler.expressions` writes it.
-      meaning: a function that computes the operation with the arrays of any library. Its arguments
-        are a `recorded.arrays.interpreter.Computation` and the operands. None if the interpreter
-        itself computes it.
-      rounds: whether the result is rounded; False if it is always exact.
-      result: the dtype of the result: "same" as the operands, "bool", "any", or "choice" (the dtype
-        of the second and third operand; the first operand is a bool).
-      integer_code: for a division, the C expression for integers, and another one for the divisor
-        -1, because x86-64 processors raise an error if they divide the lowest integer by -1.
-      function: for an elementary function, a function that computes it in float64, and is rounded
-        once at the end. If `function` is given, `meaning` is None.
-      fast: the name of the elementary function in PyTorch and in JAX.
-    """
-
-    operands: Optional[int]
+    operands: Optional[int]  # the number of operands; None means at least one
+    # All operands have the same dtype, one of these. In kernels, `FLOATS` includes `HALF`.
     dtypes: Sequence[str]
+    # The C expression, in which {0}, {1}, … are the operands, {type} is the C type of the result
+    # and {f} is the suffix of C functions ("f" for float, empty for double); or a function that
+    # takes the operands, and by keywords `rounded` (a function that rounds an expression to the
+    # dtype) and `f`; or None if `native.compiler.expressions` writes it.
     code: Union[str, Callable[..., str], None]
+    # Computes the operation with the arrays of any library. The arguments are a
+    # `recorded.arrays.interpreter.Computation` and the operands. None if the interpreter itself
+    # computes it.
     meaning: Optional[Callable[..., Any]]
-    rounds: bool = False
+    rounds: bool = False  # whether the result is rounded; False if it is always exact
+    # The dtype of the result: "same" as the operands, "bool", "any", or "choice" (the dtype of the
+    # second and third operand; the first operand is a bool).
     result: str = "same"
+    # For a division, the C expression for integers, and another one for the divisor -1, because
+    # x86-64 processors raise an error if they divide the lowest integer by -1.
     integer_code: Optional[Tuple[str, str]] = None
+    # For an elementary function: computes it in float64, to be rounded once. `meaning` is None.
     function: Optional[Callable[..., Any]] = None
-    fast: str = ""
+    fast: str = ""  # the name of the elementary function in PyTorch and in JAX
 
     def dtype_of_result(self, dtypes: Sequence[str]) -> Optional[str]:
         """Returns the dtype of the result; None if the operands cannot have these dtypes."""

@@ -52,18 +52,10 @@ class UnsupportedError(ValueError):
 
 
 class Input(NamedTuple):
-    """An input of a rule.
+    """An input of a rule."""
 
-    Attributes:
-      name: `GRADIENT`, `VALUE`, or the name of a slot or scalar. A slot and a scalar may have the
-        same name.
-      level: one of `LEVELS`.
-      dtype: the name of the input's dtype.
-      is_slot: whether the input is a slot.
-    """
-
-    name: str
-    level: str
+    name: str  # `GRADIENT`, `VALUE`, or a name that both a slot and a scalar may have
+    level: str  # one of `LEVELS`
     dtype: str
     is_slot: bool = False
 
@@ -77,67 +69,40 @@ class Input(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A value of a program or function.
+    """A value of a program or function."""
 
-    Attributes:
-      operation: a name in `operations.OPERATIONS`, "Input" or "Const".
-      dtype: the name of the dtype.
-      level: one of `LEVELS`.
-      inputs: the positions of the operands among the nodes.
-      detail: for an input, a pair (kind, name); for a constant, the number; otherwise None.
-    """
-
-    operation: str
+    operation: str  # a name in `operations.OPERATIONS`, "Input" or "Const"
     dtype: str
-    level: str
-    inputs: Tuple[int, ...] = ()
-    detail: Any = None
+    level: str  # one of `LEVELS`
+    inputs: Tuple[int, ...] = ()  # the positions of the operands among the nodes
+    detail: Any = None  # for an input, (kind, name); for a constant, the number
 
 
 Nodes = Sequence[Node]
 
 
 class Function(NamedTuple):
-    """A function of scalars.
+    """A function of scalars."""
 
-    Attributes:
-      nodes: the nodes, each after its operands.
-      results: a dict from names of results to positions of nodes.
-    """
-
-    nodes: Tuple[Node, ...]
-    results: Mapping[str, int]
+    nodes: Tuple[Node, ...]  # each after its operands
+    results: Mapping[str, int]  # from names to positions of nodes
 
 
 class Change(NamedTuple):
-    """The change of a slot.
+    """The change of a slot."""
 
-    Attributes:
-      how: `ASSIGN`, `ADD` or `FADE`.
-      node: the position of the new value, or of the value to add.
-      factor: for `FADE`, the position of the factor of the untouched elements; otherwise None.
-    """
-
-    how: str
-    node: int
-    factor: Optional[int] = None
+    how: str  # `ASSIGN`, `ADD` or `FADE`
+    node: int  # the position of the new value, or of the value to add
+    factor: Optional[int] = None  # for `FADE`, the position of the factor of the untouched elements
 
 
 class Program(NamedTuple):
-    """The update of a variable.
+    """The update of a variable."""
 
-    Attributes:
-      by_rows: whether the program gets only the rows that a sparse gradient touches. If False, a
-        sparse gradient is made dense.
-      nodes: the nodes, each after its operands.
-      value: the position of the variable's new value.
-      changes: a dict from names of slots to their `Change`.
-    """
-
-    by_rows: bool
-    nodes: Tuple[Node, ...]
-    value: int
-    changes: Mapping[str, Change]
+    by_rows: bool  # whether it gets only touched rows; if not, sparse gradients are made dense
+    nodes: Tuple[Node, ...]  # each after its operands
+    value: int  # the position of the variable's new value
+    changes: Mapping[str, Change]  # by names of slots
 
     @property
     def dtype(self) -> str:

@@ -43,12 +43,9 @@ class RuleFormulas(Formulas):
         return self._known_inputs[dtype]
 
     def _inputs_from(self, given: Tensors, dtype: DType) -> Any:
-        """Returns the `Inputs` of a training step with other scalars.
+        """Returns the `Inputs` of a training step with the scalars in `given`.
 
-        Args:
-          given: a dict from the names of hyperparameters, shared variables and "global_step" to
-            tensors.
-          dtype: the dtype of the variables.
+        They have names of hyperparameters and shared variables, and the name "global_step".
         """
         optimizer = self.optimizer
         before = optimizer._rule_step

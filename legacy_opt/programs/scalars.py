@@ -12,18 +12,12 @@ from legacy_opt.core.types import Tensor, Variable
 
 
 class Given(NamedTuple):
-    """The scalars from which the result of `Formulas.scalars` is computed.
+    """The scalars from which the result of `Formulas.scalars` is computed."""
 
-    Attributes:
-      hyperparameters: a dict from names to (tensor in the optimizer, value or None, name of the
-        optimizer's attribute with the value).
-      shared: a dict from names to shared variables.
-      global_step: the dtype of the global step, or None.
-    """
-
+    # For each name, its tensor in the optimizer, its value or None, and the optimizer's attribute.
     hyperparameters: Dict[str, Tuple[Tensor, Any, str]]
     shared: Dict[str, Variable]
-    global_step: Optional[str]
+    global_step: Optional[str]  # its dtype
 
 
 def evaluated(tensor: Tensor) -> Any:

@@ -23,17 +23,11 @@ _NAMES = {"AddV2": "Add", "Div": "RealDiv", "Inv": "Reciprocal", "SelectV2": "Se
 
 
 class Results(NamedTuple):
-    """The result of a rule.
+    """The result of a rule."""
 
-    Attributes:
-      update: the tensor to subtract from the variable; None if `value` is given.
-      changes: a dict from the name of a slot to (how, tensor, factor), as in `Change`.
-      value: the variable's new value; None if `update` is given.
-    """
-
-    update: Any
-    changes: Mapping[str, Tuple[str, Any, Any]]
-    value: Any = None
+    update: Any  # the tensor to subtract from the variable; None if `value` is given
+    changes: Mapping[str, Tuple[str, Any, Any]]  # of slots: (how, tensor, factor), as in `Change`
+    value: Any = None  # the variable's new value; None if `update` is given
 
     def new_value(self, old: Any) -> Any:
         """Returns the variable's new value as a tensor; `old` is the tensor of its old value."""
@@ -47,19 +41,12 @@ def trace(
     rule: Callable[[Dict[Input, Any]], Results],
     by_rows: bool = False,
 ) -> Program:
-    """Calls a rule with placeholders, and reads the operations that it creates.
+    """Calls a rule with placeholders in a new graph, and reads the operations that it creates.
 
-    Args:
-      inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
-      shape: the shape of the variable, or of the rows that a sparse gradient touches. Unknown
-        lengths are None; None if the rank is unknown. A rule may read the shape in Python.
-      rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
-        is called in a new graph.
-      by_rows: whether the rule gets only the rows that a sparse gradient touches.
-
-    Raises:
-      UnsupportedError: the rule cannot be compiled, for example because one of its operations has
-        no C code.
+    Among the inputs are those named `GRADIENT` and `VALUE`. The shape is that of the variable or,
+    if `by_rows`, of the rows that a sparse gradient touches. A rule may read the shape in Python.
+    Unknown lengths are None; the shape is None if the rank is unknown. Raises an UnsupportedError
+    if the rule cannot be compiled, for example because one of its operations has no C code.
     """
     has_lines = any(each.level in programs.LINES for each in inputs)
     reader = _MatrixReader(shape) if has_lines else _GraphReader(shape)
@@ -86,16 +73,7 @@ def trace(
 def trace_scalars(
     dtypes: Mapping[str, str], function: Callable[[Dict[str, Tensor]], Mapping[str, Tensor]]
 ) -> Function:
-    """Calls a function of scalars with placeholders, and reads the operations that it creates.
-
-    Args:
-      dtypes: a dict from names of scalars to their dtypes.
-      function: a function that takes a dict from names to tensors, and returns such a dict. It is
-        called in a new graph.
-
-    Raises:
-      UnsupportedError: see `trace`.
-    """
+    """Calls a function of scalars with placeholders, by name, in a new graph; see `trace`."""
     reader = _GraphReader([])
     with tf.Graph().as_default():
         inputs = [Input(name, programs.SCALAR, dtype) for name, dtype in dtypes.items()]
@@ -195,11 +173,7 @@ class _GraphReader:
         return programs.highest(levels)
 
     def level_of_sum(self, tensor: Tensor, level: str) -> str:
-        """Returns the level of the sum `tensor`; `level` is the level of the operand.
-
-        Raises:
-          UnsupportedError: kernels cannot compute the sum. `_sum` completes the message.
-        """
+        """Returns the level of a sum from its operand's; `_sum` completes messages of errors."""
         operand = tensor.op.inputs[0]
         axes = _constant_array(tensor.op.inputs[1].op)
         rank = operand.shape.rank
@@ -317,11 +291,7 @@ def _operands(tensor: Tensor) -> List[Tensor]:
 
 
 def _constant(operation: Operation) -> Any:
-    """Returns the number that all elements of a constant have.
-
-    Raises:
-      UnsupportedError: the constant has no elements, or its elements are not equal.
-    """
+    """Returns the number that all elements of a constant have, or raises an UnsupportedError."""
     if operation.type in ("OnesLike", "ZerosLike"):
         number = int(operation.type == "OnesLike")
         return float(number) if operation.outputs[0].dtype.is_floating else number

@@ -32,8 +32,7 @@ class Arguments(NamedTuple):
 def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str, str]) -> Arguments:
     """Returns the arguments of a class or function; `given` is the `mapping` of `targets.find`.
 
-    Raises:
-      ProofError: an argument has no value, or `given` has an unknown name.
+    Raises a ProofError if an argument has no value, or `given` has an unknown name.
     """
     fixed = {name: scalar.value for name, scalar in proof.record.fixed.items()}
     steps: List[Dict[str, Any]] = [{**fixed, **each} for each in proof.hyperparameters]
@@ -97,8 +96,7 @@ def _value(source: str, hyperparameters: Mapping[str, Any]) -> Any:
 def changes(steps: Sequence[Mapping[str, Any]], allowed: Any = None) -> Iterator[Dict[str, Any]]:
     """Yields for each step the arguments that differ from those of the step before.
 
-    Raises:
-      ProofError: an argument changes that is not in `allowed`, if this is not None.
+    Raises a ProofError if an argument changes that is not in `allowed`, if this is not None.
     """
     for values, before in zip(steps, [steps[0], *steps]):
         changed = {name: value for name, value in values.items() if value != before[name]}
