@@ -188,14 +188,10 @@ def _compiled(program: Program, slots: Mapping[str, Any]) -> Kernel:
 
 
 class Job:
-    """The update of one variable in a step.
+    """The update of one variable in a step, of NumPy arrays, which the step changes.
 
-    Args:
-      kernels: the kernels.
-      update: the update of NumPy arrays, which `step` changes. The variable has elements.
-
-    Raises:
-      RecordError: an array is not contiguous, does not fit, or cannot be changed in place.
+    The variable has elements. Raises a RecordError if an array is not contiguous, does not fit, or
+    cannot be changed in place.
     """
 
     def __init__(self, kernels: Kernels, update: ArrayUpdate) -> None:
@@ -218,11 +214,7 @@ class Job:
         self.update = update._replace(gradient=gradient)
 
     def calls(self, factor: Any) -> List[standalone.Update]:
-        """Returns calls of kernels.
-
-        A gradient is multiplied by the factor, if it is not None. The factor of a gradient that is
-        not sparse is the scalar `FACTOR` of the kernel.
-        """
+        """Returns calls of kernels; `factor` multiplies the gradient, if it is not None."""
         update = self.update
         if isinstance(update.gradient, Rows) and factor is not None:
             # Before rows of equal ids are added.

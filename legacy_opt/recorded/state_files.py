@@ -86,11 +86,7 @@ def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
 
 
 def check_rule(state: SavedState, record: Record) -> None:
-    """Checks that a state belongs to a rule; the values of hyperparameters may differ.
-
-    Raises:
-      RecordError: the state belongs to another rule, or its step is no whole number.
-    """
+    """Raises a RecordError for a state of another rule; values of hyperparameters may differ."""
     interpreter.whole_step(state.global_step)
     if state.record.without_values() != record.without_values():
         raise RecordError(
@@ -100,11 +96,7 @@ def check_rule(state: SavedState, record: Record) -> None:
 
 
 def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool = True) -> None:
-    """Checks that a state has a variable of this shape and, if it is trained, fitting slots.
-
-    Raises:
-      RecordError: the state lacks them.
-    """
+    """Raises a RecordError if a state lacks a variable of this shape or, if trained, its slots."""
     if name not in state.variables:
         raise RecordError(
             f"the state has no variable {name!r}, but {quoted(sorted(state.variables))}"

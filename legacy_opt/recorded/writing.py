@@ -32,12 +32,9 @@ def save(record: Record, path: PathLike) -> None:
 
 @contextlib.contextmanager
 def replaced(path: PathLike) -> Iterator[Path]:
-    """Scope that writes a temporary file, and renames it at the end. An error removes the file.
+    """Scope with a path to write to: a temporary file, which is renamed, or removed by an error.
 
     On Linux, temporary files that killed processes have left are removed, too.
-
-    Yields:
-      The path to write to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -121,9 +121,8 @@ def run_program(
     `value`, `gradient` and the returned values are of the variable or of these rows. The values of
     `slots` can be broadcast to the shape of `value`. `scalars` are the results of `Record.before`.
 
-    Returns:
-      The new value; a dict from names of changed slots to their new values; and a dict from names
-      of slots to factors, by which the rows that are not touched are multiplied.
+    Returns the new value; a dict from names of changed slots to their new values; and a dict from
+    names of slots to factors, by which the rows that are not touched are multiplied.
     """
     inputs = {(programs.NUMBER, name): each for name, each in scalars.items()}
     inputs.update({(programs.SLOT, name): each for name, each in slots.items()})
@@ -152,8 +151,7 @@ def with_scalars(
 ) -> Tuple[Program, Dict[str, Any]]:
     """Computes what a program without sums and without slots of scalars does for all elements.
 
-    Returns:
-      A program for the rest, and the `scalars` that it reads.
+    Returns a program for the rest, and the `scalars` that it reads.
     """
     nodes, before, places = list(program.nodes), [], {}
     for i, node in enumerate(program.nodes):
@@ -207,10 +205,7 @@ def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
-    """Raises a RecordError if a gradient does not have the shape and dtype of a variable.
-
-    The gradient is an array, or a pair (ids, values) of arrays.
-    """
+    """Raises a RecordError if a gradient, perhaps a pair (ids, values), does not fit a variable."""
     expected = variable.shape
     values = gradient
     if isinstance(gradient, tuple):
@@ -257,14 +252,8 @@ def given_hyperparameters(
 ) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, with some values replaced.
 
-    Args:
-      record: the record.
-      given: a dict from names to values.
-      functions: whether a value may be a function, such as a schedule.
-
-    Raises:
-      RecordError: a name is unknown, a hyperparameter has no value, or `_check_number` refuses a
-        value.
+    With `functions`, a value may be a function, such as a schedule. Raises a RecordError if a name
+    is unknown, a hyperparameter has no value, or `_check_number` refuses a value.
     """
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
     for name, value in given.items():

@@ -209,9 +209,8 @@ class JaxOptimizer:
     def _hyperparams(self, values: Mapping[str, Any], count: Any) -> Dict[str, Any]:
         """Returns the hyperparameters of a step as arrays.
 
-        Raises:
-          RecordError: a name is unknown or missing, a float replaces an integer, or, outside of
-            compiled functions, a value has another sign than when it was recorded.
+        Raises a RecordError if a name is unknown or missing, a float replaces an integer, or,
+        outside of compiled functions, a value has another sign than when it was recorded.
         """
         scalars = self.record.hyperparameters
         if set(values) != set(scalars):
@@ -247,10 +246,7 @@ class JaxOptimizer:
 
 
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
-    """Returns the pairs (name, array) of a tree, and its structure.
-
-    A name is the keys of the path to the array, joined by "/".
-    """
+    """Returns the pairs ("keys/of/its/path", array) of a tree, and its structure."""
     pairs, tree = jax.tree_util.tree_flatten_with_path(params)
     named = [
         (jax.tree_util.keystr(path, simple=True, separator="/"), jnp.asarray(value))
@@ -267,11 +263,7 @@ def _initial_slots(group: Group, value: Any) -> Dict[str, Any]:
 
 
 def _kernels_of(record: Record, level: str) -> Tuple[str, Any]:
-    """Returns the level that "auto" or "native" means, and the kernels of a record or None.
-
-    Raises:
-      RecordError: the level is "native", and JAX cannot run kernels.
-    """
+    """Returns the level that "auto" or "native" means, and kernels; may raise a RecordError."""
     for name in "ffi", "typeof":
         if not hasattr(jax, name):
             if level == NATIVE:

@@ -25,11 +25,7 @@ from legacy_opt.recorded.records import Group, RecordError
 
 @functools.lru_cache(maxsize=None)
 def _library() -> Any:
-    """Returns the library, whose function XLA knows.
-
-    Raises:
-      RecordError: there is no library, or XLA refuses it.
-    """
+    """Returns the library, whose function XLA knows, or raises a RecordError."""
     try:
         library = xla.library(jax.ffi.include_dir())
         # A handler that XLA refuses would stop XLA itself from starting, if it came before.
@@ -63,11 +59,8 @@ class XlaKernels(Kernels):
     ) -> Dict[int, Tuple[Any, Dict[str, Any]]]:
         """Returns the new values of each variable and of its slots.
 
-        Args:
-          library: the library, which computes scalars exactly.
-          updates: the updates of all variables, whose ids are `Rows.in_range`.
-          scalars: the results of `Record.before`.
-          limit: the limit of the global norm, if the record clips gradients.
+        The library computes scalars exactly. The updates are those of all variables; their ids are
+        `Rows.in_range`. `limit` is the limit of the global norm, if the record clips gradients.
         """
         if not updates:
             return {}

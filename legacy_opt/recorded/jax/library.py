@@ -50,11 +50,8 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Any:
 class Exact:
     """An array whose operators round as IEEE 754 says, also in a function that XLA compiles.
 
-    XLA itself would compute a product and a sum with one rounding, and rewrite divisions.
-
-    Attributes:
-      array: the array of JAX.
-      zero: an integer that is zero, which the compiler does not know.
+    XLA itself would compute a product and a sum with one rounding, and rewrite divisions. `zero` is
+    an integer that is zero, which the compiler does not know.
     """
 
     __hash__ = None  # type: ignore[assignment]

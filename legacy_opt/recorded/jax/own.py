@@ -60,21 +60,11 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
 
 
 def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
-    """Writes a state for optax' own optimizer into an `.npz` file; see `from_state`.
+    """Writes a state for optax' own optimizer into an `.npz` file; returns the grade.
 
     The names of the arrays are "params" or "opt_state" and the path of a leaf, as
-    `jax.tree_util.keystr` writes it, such as ``opt_state[0].mu['dense/kernel']``.
-
-    Args:
-      path: the file, which is complete or not written.
-      state: the state.
-      **hyperparameters: see `from_state`.
-
-    Returns:
-      The grade.
-
-    Raises:
-      RecordError: see `from_state`; or the name of the file does not end in `.npz`.
+    `jax.tree_util.keystr` writes it, such as ``opt_state[0].mu['dense/kernel']``. The file is
+    complete or not written. Raises errors like `from_state`.
     """
     if not str(path).endswith(".npz"):
         raise RecordError(f"{str(path)!r}: the name of the file must end in .npz")

@@ -13,27 +13,21 @@ KERAS, TORCH, OPTAX = "Keras", "PyTorch", "optax"
 
 
 class Neighbour(NamedTuple):
-    """A row of the table: an optimizer of another library.
+    """A row of the table: an optimizer of another library."""
 
-    Attributes:
-      rules: the names of the rules: of classes of TensorFlow, tf.contrib.opt and this package.
-      library: `KERAS`, `TORCH` or `OPTAX`.
-      name: the name of the optimizer's class; in optax, of the function.
-      arguments: a dict from the optimizer's arguments to names of our hyperparameters, to
-        constants, or to functions. A function gets a dict with our hyperparameters, "slots" (the
-        names of our slots) and "step" (the number of steps). It may return a list of values to
-        try. With Keras, the learning rate is left out.
-      slots: a dict from our slots to the optimizer's names of them; the last is the name in
-        Keras 3. A rule may have only some of these slots.
-      needs: a hyperparameter that the rule must have for this row, or "". Rows with "" count only
-        if the rule has no hyperparameter that another row needs.
-    """
-
-    rules: Tuple[str, ...]
-    library: str
-    name: str
+    rules: Tuple[str, ...]  # names of classes of TensorFlow, tf.contrib.opt and this package
+    library: str  # `KERAS`, `TORCH` or `OPTAX`
+    name: str  # of the optimizer's class; in optax, of the function
+    # From the optimizer's arguments to names of our hyperparameters, to constants, or to functions.
+    # A function gets a dict with our hyperparameters, "slots" (the names of our slots) and "step"
+    # (the number of steps). It may return a list of values to try. With Keras, the learning rate is
+    # left out.
     arguments: Mapping[str, Any]
+    # From our slots to the optimizer's names of them; the last is the name in Keras 3. A rule may
+    # have only some of these slots.
     slots: Mapping[str, Tuple[str, ...]]
+    # A hyperparameter that the rule must have for this row, or "". Rows with "" count only if the
+    # rule has no hyperparameter that another row needs.
     needs: str
 
 

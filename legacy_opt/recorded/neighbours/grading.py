@@ -101,17 +101,13 @@ def _steps_of(state: SavedState, hyper: Hyper) -> int:
 def chosen(
     state: SavedState, library: str, called: str, train: _Train, hyperparameters: Hyper
 ) -> Tuple[Setting, Grade]:
-    """Chooses the optimizer of another library that is nearest to a rule.
+    """Chooses the optimizer of another library that is nearest to a rule, or raises a RecordError.
 
     Each trains on dense gradients of several scales, with constant and falling rates. The largest
-    difference counts.
-
-    The shared variables, global step and slots of `state` matter. `called` is a format string for
-    the name of an optimizer in messages. `train` translates a state, trains on gradients with
-    rates, and returns the variables. `hyperparameters` have other values than in the record.
-
-    Raises:
-      RecordError: the library has no such optimizer, or its training differs.
+    difference counts. The shared variables, global step and slots of `state` matter. `called` is a
+    format string for the name of an optimizer in messages. `train` translates a state, trains on
+    gradients with rates, and returns the variables. `hyperparameters` have other values than in the
+    record.
     """
     record = state.record
     if record.clipping is not None:
@@ -205,8 +201,7 @@ def _measured(
 def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
     """Returns a record for small variables, one for each group with a dense update, and shapes.
 
-    Raises:
-      RecordError: no group has an update for dense gradients.
+    Raises a RecordError if no group has an update for dense gradients.
     """
     groups = []
     for i, group in enumerate(record.groups):

@@ -57,23 +57,17 @@ class Edit(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change of one value in a program or function.
+    """A change of one value in a program or function."""
 
-    Attributes:
-      kind: one of `KINDS`.
-      at: the position of the node.
-      new: what is read instead: a number; a position of a node; a name of a scalar; an `Input`; a
-        tuple of an operation and its operands; or a tuple of a node and a dict from positions to
-        what is read instead of these nodes when the node is computed again.
-      users: the node that reads `new`; or the slot whose new value does not; None if all users do.
-      slot: the name of a further slot that gets `new`.
-    """
-
-    kind: str
-    at: int
+    kind: str  # one of `KINDS`
+    at: int  # the position of the node
+    # What is read instead: a number; a position of a node; a name of a scalar; an `Input`; a tuple
+    # of an operation and its operands; or a tuple of a node and a dict from positions to what is
+    # read instead of these nodes when the node is computed again.
     new: Any
+    # The node that reads `new`; or the slot whose new value does not; None if all users do.
     users: Union[int, str, None] = None
-    slot: str = ""
+    slot: str = ""  # the name of a further slot that gets `new`
 
 
 def _edited(part: Part, change: _Change) -> Any:
@@ -296,10 +290,8 @@ def power(proofs: Sequence[Proof], others: Sequence[Proof] = ()) -> Dict[str, Tu
     """Returns how many edits of a rule some proofs notice together, by kinds of edits.
 
     An edit is noticed if an element is more than `BOUND` error bars away. It counts if it is live:
-    it changes anything in these proofs or in `others`.
-
-    Returns:
-      A dict from kinds (see `KINDS`) to pairs: the numbers of noticed and of live edits.
+    it changes anything in these proofs or in `others`. The result is a dict from `KINDS` to pairs:
+    the numbers of noticed and of live edits.
     """
     found: Dict[str, Tuple[int, int]] = dict.fromkeys(KINDS, (0, 0))
     for edit, ratio in live(proofs, others):

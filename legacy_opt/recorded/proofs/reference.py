@@ -80,11 +80,7 @@ def run(
 
 
 def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
-    """Returns a proof with the ends of some steps.
-
-    Raises:
-      ProofError: the rule is not one of float32.
-    """
+    """Returns a proof with the ends of some steps. Its rule must be one of float32."""
     if proof.record.dtype != "float32":
         raise ProofError(f"a proof needs a rule of float32, not of {proof.record.dtype}")
     wide = proof.record.in_dtype("float64")

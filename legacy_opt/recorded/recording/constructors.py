@@ -19,11 +19,9 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, set, type(None), np.ndarray,
 class Constructor:
     """The constructor of an optimizer, whose arguments have the names of attributes.
 
-    `hyperparameters` are the names of the attributes that are hyperparameters.
-
-    Attributes:
-      unknown: the hyperparameters from which the constructor may have computed other attributes,
-        where calling it again cannot show how.
+    `hyperparameters` are the names of the attributes that are hyperparameters. From those in
+    `unknown`, the constructor may have computed other attributes, where calling it again cannot
+    show how.
     """
 
     def __init__(self, optimizer: V1Optimizer, hyperparameters: Collection[str]) -> None:

@@ -30,15 +30,11 @@ def found(
 ) -> Record:
     """Returns a record that says which hyperparameters it follows.
 
-    Args:
-      record: the record.
-      traced: a function that takes other values of hyperparameters, and records again, without
-        numbers that are computed in Python only to lose no digits. It may raise `Refused`.
-      unknown: hyperparameters that are not followed if they have a number.
-      is_quick: whether a change of all values at once shows all changes: none hides another.
-
-    Raises:
-      RecordError: a hyperparameter that was no number decides something in Python.
+    `traced` takes other values of hyperparameters, and records again, without numbers that are
+    computed in Python only to lose no digits; it may raise `Refused`. Hyperparameters in `unknown`
+    are not followed if they have a number. If `is_quick`, a change of all values at once shows all
+    changes: none hides another. Raises a RecordError if a hyperparameter that was no number decides
+    something in Python.
     """
     hyper = record.hyperparameters
     before = traced({})

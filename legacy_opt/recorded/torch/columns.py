@@ -63,12 +63,7 @@ class Checked:
     def updates(
         self, columns: Columns, update_of: Callable[[int], ArrayUpdate]
     ) -> Sequence[ArrayUpdate]:
-        """Returns the updates of a step.
-
-        Args:
-          columns: the parameters, which have gradients.
-          update_of: a function of the position of a parameter that checks and returns its update.
-        """
+        """Returns a step's updates. `update_of(i)` checks and returns the update of parameter i."""
         form = form_of(columns, addresses=False)
         known = self._updates if form == self._form else {}
         gradients = columns.gradients

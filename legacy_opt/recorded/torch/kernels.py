@@ -38,15 +38,11 @@ class TensorKernels:
         scalars: Sequence[Mapping[str, Any]],
         limits: Sequence[Any],
     ) -> None:
-        """Updates parameters.
+        """Updates parameters that have gradients; see `native.with_factors`.
 
-        Args:
-          columns: the parameters, which have gradients.
-          update_of: a function of the position of a parameter that checks and returns its update,
-            and creates missing slots. It is not called if the tensors are those of the last step;
-            the gradient may be another one.
-          scalars: see `native.with_factors`.
-          limits: see `native.with_factors`.
+        `update_of(i)` checks and returns the update of the i-th parameter, and creates missing
+        slots. It is not called if the tensors are those of the last step; the gradient may be
+        another one.
         """
         gradients, groups = columns.gradients, columns.groups
         if self._known is None or self._known.form != form_of(columns):
@@ -111,18 +107,10 @@ class _TensorJob(native.Job):
 
 
 class _Known:
-    """Tensors that have been checked.
+    """Tensors that have been checked; see `TensorKernels.run` for the arguments.
 
-    Args:
-      kernels: the kernels.
-      columns: the columns of a step.
-      update_of: see `TensorKernels.run`.
-
-    Attributes:
-      form: the result of `form_of`.
-      places: the positions of the parameters that a table updates in place, in one call.
-      table: this table.
-      tensors: these parameters and their slots. As long as they live, no others have their ids.
+    `places` are the positions of the parameters that `table` updates in place, in one call. As long
+    as `tensors`, these parameters and their slots, live, no others have their ids.
     """
 
     def __init__(

@@ -63,22 +63,11 @@ def from_state(
 
 
 def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
-    """Writes a state for PyTorch's own optimizer into a file; see `from_state`.
+    """Writes a state for PyTorch's own optimizer into a file; returns the grade.
 
     `torch.load` reads a dict: "variables" (from names to tensors), "optimizer" (the `state_dict`),
     "class" (the name of the class in `torch.optim`) and "names" (of the parameters, in the order of
-    the optimizer).
-
-    Args:
-      path: the file, which is complete or not written.
-      state: the state.
-      **hyperparameters: see `from_state`.
-
-    Returns:
-      The grade.
-
-    Raises:
-      RecordError: see `from_state`.
+    the optimizer). The file is complete or not written. Raises errors like `from_state`.
     """
     tensors = {name: torch.from_numpy(np.array(each)) for name, each in state.variables.items()}
     parameters = {name: torch.nn.Parameter(tensors[name]) for name in state.slots}
