@@ -137,7 +137,6 @@ def _comparable(value: Any, seen: Dict[int, int]) -> Any:
 
 
 def _comparable_state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]:
-    """Returns the attributes of an object for comparison."""
     state = getattr(value, "__dict__", {})
     if any(_is_of_library(cls) for cls in type(value).__mro__):
         # All other attributes of such an object, e.g. a Keras model, belong to the library.

@@ -43,7 +43,6 @@ class PureUpdate(NamedTuple):
 
     @property
     def slots(self) -> List[Input]:
-        """The slots among the inputs."""
         return [each for each in self.inputs if each.is_slot]
 
     def program(self) -> Program:
@@ -92,7 +91,6 @@ class Formulas:
         return self._known_scalars[dtype]
 
     def _scalars(self, dtype: DType) -> Tensors:
-        """Computes the result of `scalars`."""
         del dtype
         return {}
 

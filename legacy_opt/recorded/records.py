@@ -80,7 +80,6 @@ class Group(NamedTuple):
 
     @property
     def programs(self) -> Sequence[Program]:
-        """The programs of this group."""
         programs = self.dense, self.sparse, self.first
         return [each for each in programs if isinstance(each, Program)]
 

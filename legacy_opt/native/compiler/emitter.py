@@ -67,7 +67,6 @@ class Emitter:
         self._sums = program.sums(programs.SCALAR)
 
     def source(self) -> str:
-        """Returns the C source."""
         program = self._program
         self._check_limits()
         self._struct("hoisted_t", self._hoisted)

@@ -75,11 +75,9 @@ class Exact:
 
     @property
     def shape(self) -> Any:
-        """The shape of the array."""
         return self.array.shape
 
     def reshape(self, *shape: Any) -> Exact:
-        """Returns the array with another shape."""
         return Exact(self.array.reshape(*shape), self.zero)
 
     def __getitem__(self, place: Any) -> Exact:

@@ -155,7 +155,6 @@ def inputs(
 
 
 def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
-    """Returns the shapes of variables, by their names."""
     named = {k: v for group in record.groups for k, v in (group.variables or {}).items()}
     found, why = {}, ""
     for name, shape in (named or (_ROWS if rows else _DENSE)).items():

@@ -256,7 +256,6 @@ class _Recorder:
             return dict(zip([each.op.name for each in found], session.run(found)))
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
-        """Returns the record."""
         formulas, given = self._formulas, self.given
         tensors = {key: tensor for key, (tensor, _, _) in given.hyperparameters.items()}
         tensors.update(given.shared)
@@ -285,7 +284,6 @@ class _Recorder:
         )
 
     def groups(self) -> List[Group]:
-        """Returns a group for each variable."""
         if self._decay_var_list is None:
             return self._groups()
         known = [name for name in self._decay_var_list if name in self._variables]

@@ -211,7 +211,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     @torch.compiler.disable
     def _run_kernels(self, given: Sequence[Any], scalars: Sequence[Any]) -> None:
-        """Updates all parameters by kernels."""
         scalars = [{name: each.numpy() for name, each in group.items()} for group in scalars]
         clips = self.record.clipping is not None
         limits = [each[CLIP_NORM].numpy() if clips else None for each in given]
