@@ -41,10 +41,6 @@ def number(name: str, value: Any) -> Any:
     """Returns `value` if it is a finite number, not a bool.
 
     Types that TensorFlow rejects, such as `fractions.Fraction` and `np.longdouble`, become floats.
-
-    Raises:
-      TypeError: if `value` is not a number.
-      ValueError: if `value` is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type_name(value)}.")
@@ -71,12 +67,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any) -> int:
-    """Returns `value` as an int.
-
-    Raises:
-      TypeError: if `value` is not an integer (100.0 is a float).
-      ValueError: if `value` is not finite.
-    """
+    """Returns `value` as an int. The float 100.0 is not an integer."""
     number(name, value)
     if not isinstance(value, numbers.Integral):
         raise WrongTypeError(
@@ -127,22 +118,15 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 
 
 def hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> Any:
-    """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
+    """Returns `value` if it is a hyperparameter: a number, scalar tensor, variable or callable.
 
     A callable has no arguments, and is called each time gradients are applied. A negative number
     for the learning rate gives a warning.
 
-    Args:
-      name: the argument's name, for messages.
-      value: the argument.
-      largest: the largest absolute value of a number. The default is the largest float32 number,
-        because most hyperparameters become float32 tensors, even for variables of another dtype.
-        (TensorFlow's own optimizers raise an error in eager code, and use infinity in graphs.)
-
-    Raises:
-      TypeError: `value` has another type, is a callable that needs an argument, or is a tensor that
-        is not numeric.
-      ValueError: `value` is NaN, infinite, larger than `largest`, or a tensor that is no scalar.
+    The absolute value of a number must not exceed `largest`. By default, this is the largest
+    float32 number, because most hyperparameters become float32 tensors, even for variables of
+    another dtype. (TensorFlow's own optimizers raise an error in eager code, and use infinity in
+    graphs.)
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
@@ -205,12 +189,7 @@ def text(name: str, value: Any) -> str:
 
 
 def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
-    """Returns `value` if it is a list or tuple of regular expressions, or None.
-
-    Raises:
-      TypeError: if `value` is not a list, tuple or None, or if an item is not a string.
-      ValueError: if an item is not a valid regular expression.
-    """
+    """Returns `value` if it is a list or tuple of valid regular expressions, or None."""
     if value is None:
         return value
     if not isinstance(value, (list, tuple)):
@@ -234,10 +213,6 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     """Returns `value` if it is a global step: None, or an integer scalar variable or tensor.
 
     If `constant` is true, numbers and floating point tensors are allowed, too.
-
-    Raises:
-      TypeError: if `value` has another type.
-      ValueError: if `value` is not a scalar, or a number that is negative, infinite or above int64.
     """
     if value is None:
         return value

@@ -26,8 +26,7 @@ def run_by_switch(predicate: tf.Tensor, data: Any, run: Callable, waits_for: Any
     """Builds the operations of `run(data)` in a TF1 graph; they run only if `predicate` is true.
 
     Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref variables.
-    The operations also wait for `waits_for`. The result is a tensor that is available after the
-    operations have run or have been skipped.
+    Returns a tensor that is available after the operations have run or have been skipped.
     """
     switch = tf.raw_ops.Switch(data=data, pred=predicate)
     with after(*waits_for):

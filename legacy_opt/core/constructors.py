@@ -17,8 +17,7 @@ class CheckedConstructors:
 
     For wrong arguments, Python's own error names the class that defines the constructor, which may
     be a base class that the user does not know. This class raises a TypeError that names the class
-    that was called, its arguments, and the argument that may have been meant. If a constructor does
-    not call `super().__init__`, the error for the first missing attribute says so.
+    that was called, its arguments, and the argument that may have been meant.
     """
 
     # The attribute that tells that a class's own constructor has run; "" if it has no constructor.

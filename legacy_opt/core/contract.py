@@ -82,10 +82,9 @@ def accepted(function: Callable, **given: Any) -> Dict[str, Any]:
 
 
 def check(exit_name: str, optimizer: Any, error: Type[Exception], ignored: Collection[str] = ()):
-    """Refuses an optimizer with a method that an exit does not call as TensorFlow does.
+    """Refuses an optimizer with a method that an exit (a name in `TABLE`) does not call.
 
-    `exit_name` is a name in `TABLE`. `ignored` are methods that need no check, because the present
-    training does not call them, either.
+    Methods in `ignored` are not checked: the present training does not call them, either.
     """
     exits = next(exits for exits in TABLE if exit_name in exits)
     name = type(optimizer).__name__
@@ -149,7 +148,6 @@ class _Opaque(tf.Variable):
 
 
 def _opaque_cases() -> Iterable[Case]:
-    """Yields a loss, variables (or None), and pairs of gradients and variables, all opaque."""
     variables = [object.__new__(_Opaque) for _ in range(2)]
     slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
     pairs = ((object(), object()), (slices, object())) * 100
@@ -160,7 +158,6 @@ def _opaque_cases() -> Iterable[Case]:
 
 
 def _real_cases() -> Iterable[Case]:
-    """Yields a loss, variables (or None), and pairs of gradients and variables."""
     names = ("kernel", "bias", "embeddings", "gamma", "beta", "scalar") * 2
     ranks = (2, 1, 0) * 4
     variables = [tf.Variable(tf.zeros([2] * rank), name=name) for rank, name in zip(ranks, names)]

@@ -17,10 +17,9 @@ from legacy_opt.core.array_parts import Part, Shape, slices, whole
 
 
 class CountLayout(NamedTuple):
-    """The layout of an array that contains the counts of a variable.
+    """The layout of an array that contains the counts of a variable, in layout V1 or V2.
 
-    `shape` is the shape of the array, in layout V1 or V2. `parts` are the parts with separate
-    counts, as pairs (shape, offset in the array); a whole array is one part; () if unknown.
+    `parts` are the parts with separate counts; a whole array is one part; () if unknown.
     """
 
     shape: Shape
@@ -38,7 +37,6 @@ class CountLayout(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, shape: Shape, parts: Tuple[Part, ...]) -> CountLayout:
-        """Returns the layout of the counts of a variable with these parts."""
         parts = tuple((cls.shapes(s)[kind], cls.shapes(offset)[kind]) for s, offset in parts)
         # V2 has only axis 0. There, parts along other axes coincide, because they share the counts.
         is_distinct = len(set(parts)) == len(parts)
@@ -59,12 +57,7 @@ class CountLayout(NamedTuple):
         return slot.reshape(-1), index
 
     def converted(self, counts: np.ndarray, to: CountLayout) -> np.ndarray:
-        """Converts counts to another layout. Elements that are no counts become 0.
-
-        Raises:
-          ValueError: the parts are unknown, and the array may contain counts of several parts; or
-            two parts that contain the same rows have different counts.
-        """
+        """Converts counts to another layout. Elements that are no counts become 0."""
         rows = self._by_rows(counts)
         result = np.zeros(to.shape, counts.dtype)
         for shape, offset in to.parts or (whole(to.shape),):

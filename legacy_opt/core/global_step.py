@@ -18,10 +18,7 @@ _local = threading.local()  # `step` is the global step that surrounding wrapper
 
 @contextlib.contextmanager
 def wrapper_increments(global_step: Optional[GlobalStep]) -> Iterator[None]:
-    """Scope in which `step_of_wrapper` returns the global step that a wrapper will increment.
-
-    If `global_step` is None, the global step of an outer wrapper remains in effect.
-    """
+    """Scope in which `step_of_wrapper` returns `global_step`; if None, that of an outer wrapper."""
     outer = step_of_wrapper()
     _local.step = outer if global_step is None else global_step
     try:
@@ -38,9 +35,8 @@ def step_of_wrapper() -> Optional[GlobalStep]:
 def checked_for_overflow(optimizer_name: str, step: Tensor) -> Tensor:
     """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
-    After an overflow the global step would be negative. Then Adam's ``beta**t`` would become
-    infinite, and values that decay with the global step would restart or stay constant. An int64
-    step does not overflow in practice.
+    With a negative step, Adam's ``beta**t`` would become infinite, and decays would restart or stay
+    constant. An int64 step does not overflow in practice.
     """
     if step.dtype != tf.int32:
         return step
@@ -110,10 +106,7 @@ def check_graph_of_step(optimizer_name: str, step: GlobalStep):
 def warn_if_step_is_constant(
     optimizer_name: str, argument: Any, step: Any, incremented_step: Optional[GlobalStep]
 ):
-    """Warns if an optimizer reads a global step that is not incremented after its updates.
-
-    `argument` is the `global_step` passed to the constructor.
-    """
+    """Warns if an optimizer, made with global_step=`argument`, reads a step that stays constant."""
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
     if isinstance(argument, (int, float)):
         problem = f"reads the constant global_step={argument!r}"
@@ -135,10 +128,7 @@ def warn_if_step_is_constant(
 
 
 def warn_if_step_is_not_counted(optimizer: Any, step: Tensor, operations: Iterable[Operation]):
-    """Warns if an optimizer, like BERT's, ignores the `step` that `apply_gradients` gets.
-
-    `operations` are the operations that `apply_gradients` has created.
-    """
+    """Warns if the `operations` of `apply_gradients` (for example BERT's) do not use its `step`."""
     uses = {each.type for each in operations for tensor in each.inputs if tensor.op == step.op}
     is_only_read = uses <= {"Identity", "ReadVariableOp"}
     if is_only_read and not getattr(optimizer, "global_step_is_advanced", False):

@@ -14,9 +14,8 @@ from legacy_opt.core.types import DType, Tensor, Variable
 def refuse_overrides(cls: type, replacements: Mapping[Any, str]):
     """Raises a TypeError for a subclass that overrides a method which is never called.
 
-    `__init_subclass__` calls this function. `replacements` is a dict from method name to advice on
-    which method to override instead. The original optimizer, which `cls` replaces, calls these
-    methods, but this package does not. Methods of base classes of users are refused, too.
+    The original optimizer calls the methods in `replacements`, a dict from method name to advice on
+    which method to override instead. Methods of base classes of users are refused, too.
     """
     package = __name__.partition(".")[0] + "."
     user_classes = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
@@ -34,10 +33,6 @@ def gradient(optimizer_name: str, grad: Tensor, variable: Variable, sparse: bool
     Returns the gradient. If its static shape is not fully known, the shape is checked at runtime,
     because arithmetic would silently broadcast a gradient of a wrong shape. (The number of rows of
     a sparse gradient is not checked.)
-
-    Raises:
-      TypeError: if the dtypes differ.
-      ValueError: if the shapes do not fit.
     """
     gradient_dtype(optimizer_name, grad, variable)
     shape = grad.shape

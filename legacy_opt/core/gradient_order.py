@@ -29,8 +29,7 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
     """Scope whose writes to variables run after all gradients are computed.
 
     Only the writes wait. If everything else waited as well, TensorFlow would round differently,
-    because it does not rewrite operations that wait. `grads` are tensors, `tf.IndexedSlices`, or
-    values of all replicas; a gradient may be None.
+    because it does not rewrite operations that wait. `grads` may be values of all replicas.
     """
     sources = _sources(tensors_of(grads))
     if not sources:

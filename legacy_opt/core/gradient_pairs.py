@@ -24,12 +24,6 @@ def protected(optimizer: str, grads_and_vars: GradsAndVars) -> Iterator[List[Gra
     A gradient may share the memory of a variable or slot, for example `tf.identity(w)`. Such
     gradients are computed before any operation of the scope runs. If the variable is a ref
     variable, the gradient is copied, so that later writes do not change the gradient.
-
-    Raises:
-      TypeError: an item is not a pair; the second item of a pair is not a variable, or is a Keras 3
-        variable; or a dense gradient and its variable differ in dtype.
-      ValueError: the shape of a dense gradient does not fit its variable. (Sparse gradients are
-        checked when they are applied.)
     """
     read_first = []
 
@@ -46,10 +40,10 @@ def protected(optimizer: str, grads_and_vars: GradsAndVars) -> Iterator[List[Gra
 
 
 def checked(optimizer: str, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
-    """Returns the pairs, with gradients as tensors or `tf.IndexedSlices`; see `protected`.
+    """Checks the pairs, and returns them with gradients as tensors or `tf.IndexedSlices`.
 
-    If the shape of a dense gradient is checked at runtime, the gradient is the output of the check:
-    a check whose output is not used would be pruned from the graph.
+    A dense gradient is the output of its runtime check, because a check whose output is not used
+    would be pruned from the graph. Sparse gradients are checked when they are applied.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:
@@ -67,11 +61,7 @@ def _as_gradient(optimizer: str, grad: Any, variable: Variable) -> Optional[Grad
 
 
 def check_variables(optimizer: str, var_list: Any):
-    """Checks that the `var_list` of `minimize`, which may be nested, can be trained.
-
-    Raises:
-      TypeError: an item is a Keras 3 variable, or neither a variable nor a tensor.
-    """
+    """Raises a TypeError if `var_list` of `minimize`, which may be nested, cannot be trained."""
     for each in [] if var_list is None else tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
         if not (tf.is_tensor(each) or is_variable(each) or is_partitioned(each)):
@@ -79,7 +69,6 @@ def check_variables(optimizer: str, var_list: Any):
 
 
 def _check_variable(optimizer: str, variable: Any, grad: Any):
-    """Raises a TypeError if `variable` is a Keras 3 variable, or is not a variable at all."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
         return

@@ -56,10 +56,9 @@ def clip_by_norm(grads_and_vars: Sequence[GradAndVar], clip_norm: TensorLike) ->
 def global_norm(
     grads_and_vars: Sequence[GradAndVar], optimizer: Optional[V1Optimizer] = None
 ) -> Tensor:
-    """Returns the global norm of the gradients.
+    """Returns the global norm of the gradients; a kernel of `optimizer` may compute it.
 
-    The norm has the dtype of the gradients if all have the same dtype. Otherwise, the norm is
-    float64 if any gradient is float64, else float32. A kernel of `optimizer` may compute the norm.
+    If dtypes of gradients differ, the norm is float64 if any gradient is float64, else float32.
     """
     gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)

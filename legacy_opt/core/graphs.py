@@ -25,8 +25,7 @@ def source_of(variable: Variable) -> Operation:
 def attached(graph: tf.Graph, attribute: str, make: Callable[[], Attached]) -> Attached:
     """Returns an attribute of a graph, and sets it to `make()` on first use.
 
-    So the object and the graph are freed together. Any other reference to the object's variables
-    would keep the graph in memory.
+    The object is freed with the graph; any other reference to its variables would prevent this.
     """
     if not hasattr(graph, attribute):
         setattr(graph, attribute, make())
@@ -34,9 +33,9 @@ def attached(graph: tf.Graph, attribute: str, make: Callable[[], Attached]) -> A
 
 
 def assignments(variable: Variable) -> Set[str]:
-    """Returns the names of the current graph's operations that assign a variable, as a set.
+    """Returns the names of the operations in the current graph that may assign a variable.
 
-    A condition, loop or call of a function counts if an operation inside may assign the variable.
+    A condition, loop or call of a function counts if it contains such an operation.
     """
     graph = tf.compat.v1.get_default_graph()
     waiting = [
@@ -93,10 +92,9 @@ def _is_integer_scalar(operation: Operation) -> bool:
 
 
 def operations_behind(tensors: Iterable[Tensor]) -> Set[Operation]:
-    """Returns the set of operations that compute `tensors`, inside and outside of functions.
+    """Returns the operations that compute `tensors`, inside and outside of functions.
 
-    Control inputs are not followed, with one exception: a constant in a branch of TensorFlow 1's
-    `tf.cond` has a control input from the condition.
+    Control inputs are followed only from a constant in a branch of TensorFlow 1's `tf.cond`.
     """
     waiting = [tensor.op for tensor in tensors]
     operations = set()

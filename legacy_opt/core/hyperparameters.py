@@ -13,12 +13,7 @@ from legacy_opt.core.types import DType, Hyperparameter, Tensor
 
 
 def current_value(name: str, value: Hyperparameter) -> Any:
-    """Returns the current value of a hyperparameter; calls the hyperparameter if it is callable.
-
-    Raises:
-      TypeError: the callable returned something other than a number, tensor or variable.
-      ValueError: the callable returned NaN, infinity, or a tensor that is not a scalar.
-    """
+    """Returns the current value of a hyperparameter; calls the hyperparameter if it is callable."""
     if argument_checks.is_function(value):
         value = argument_checks.hyperparameter(name, value())
         if argument_checks.is_function(value):
@@ -85,10 +80,9 @@ def wide_dtype(dtype: DType) -> DType:
 def unrounded(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
     """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
-    `value` is the argument of the constructor. Only a number is read, not a variable: this training
-    step may update the variable, and kernels are made from graphs without the variable. `tensor` is
-    the hyperparameter in this training step. It differs from `value` if the user has changed the
-    hyperparameter of a Keras optimizer that `to_keras` has created.
+    `value`, the argument of the constructor, is read only if it is a number: this training step may
+    update a variable, and kernels are made from graphs without variables. `tensor`, the value in
+    this step, differs if the user has changed it in a Keras optimizer of `to_keras`.
     """
     return _without_rounding(lambda number: number, tensor, value, dtype)
 
@@ -101,10 +95,9 @@ def complement(tensor: Tensor, value: Any, dtype: DType) -> Tensor:
 def _without_rounding(
     function: Callable[[Any], Any], tensor: Tensor, value: Any, dtype: DType
 ) -> Tensor:
-    """Applies `function` to a hyperparameter, and returns the result in `dtype`.
+    """Applies `function` to an `unrounded` hyperparameter; to an unchanged number, in Python.
 
-    If the hyperparameter is a Python number and `tensor` has the same value, the function is
-    computed in Python. No intermediate tensor is float64, because not all devices support float64.
+    No intermediate tensor is float64, because not all devices support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(tensor, dtype))

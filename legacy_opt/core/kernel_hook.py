@@ -23,10 +23,7 @@ class StepKernels:
     has_started = True  # False if `start` must be called before the first update
 
     def start(self) -> List[Tuple[Any, Any]]:
-        """Runs the updates that can run before their update methods are called.
-
-        Returns the (gradient, variable) pairs of the step for which there is no kernel.
-        """
+        """Runs updates before their update methods are called; returns pairs without a kernel."""
         return []
 
     def started(self, variable: Any) -> Any:
@@ -34,10 +31,9 @@ class StepKernels:
         return NotImplemented
 
     def update(self, grad: Any, variable: Any, indices: Any) -> Any:
-        """Updates a variable from a dense gradient, or from the rows of a sparse gradient.
+        """Updates a variable from a dense gradient (`indices` is None), or rows without duplicates.
 
-        `indices` are the row numbers, without duplicates; None for a dense gradient. Returns the
-        operation (None when executing eagerly); NotImplemented if there is no kernel.
+        Returns the operation (None when executing eagerly); NotImplemented if there is no kernel.
         """
         return NotImplemented
 
@@ -46,8 +42,7 @@ class StepKernels:
     ) -> Tuple[List[Any], List[int]]:
         """Moves variables towards tensors: ``average -= (average - value) * rate``.
 
-        Returns a list of operations (empty when executing eagerly), and the positions of the
-        averages for which there is no kernel.
+        Returns the operations ([] when executing eagerly), and the positions without a kernel.
         """
         return [], list(range(len(averages)))
 
@@ -68,13 +63,10 @@ def kernels_for(
     base: Optional[type] = None,
     waits_for: Sequence[Any] = (),
 ) -> StepKernels:
-    """Returns the kernels of an optimizer in a training step, `NO_KERNELS` if they are off.
+    """Returns the kernels of an optimizer (or None) in a step; `NO_KERNELS` if they are off.
 
-    Args:
-      optimizer: an optimizer with the attribute `native`, or None.
-      pairs: the (gradient, variable) pairs of the step, if known.
-      base: the base class of the optimizer's class whose update methods call the kernels.
-      waits_for: operations that must end before a variable changes.
+    The update methods of `base`, a base class of the optimizer's class, call the kernels. Variables
+    change after the operations in `waits_for`.
     """
     native = getattr(optimizer, "native", None)
     is_enabled = _enabled or os.environ.get(VARIABLE)

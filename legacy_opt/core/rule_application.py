@@ -1,7 +1,4 @@
-"""Applies a rule (the method `RuleOptimizer.rule`) to one variable.
-
-`apply_rule` reads the variable and its slots, calls the rule, checks the results, and then writes.
-"""
+"""Applies a rule (the method `RuleOptimizer.rule`) to one variable."""
 
 from __future__ import annotations
 
@@ -21,13 +18,7 @@ from legacy_opt.core.variable_access import after
 def apply_rule(
     rule: Callable, layouts: Mapping[str, Slot], update: Update, optimizer_name: str
 ) -> Any:
-    """Applies a rule to one variable. Returns an operation; None when executing eagerly.
-
-    Raises:
-      TypeError: the rule did not return a change and a dict of slot changes, or returned a tensor
-        of a wrong dtype.
-      ValueError: the rule returned an undeclared slot, or a tensor of a wrong shape.
-    """
+    """Applies a rule to one variable. Returns an operation; None when executing eagerly."""
     access = update.access
     value = access.read(update.variable)
     old = {
@@ -73,11 +64,7 @@ def checked_results(
     variable: Variable,
     optimizer_name: str,
 ) -> Tuple[Any, Dict[str, Any]]:
-    """Checks the result of a rule that got `value` and `old_slots`; see `apply_rule` for errors.
-
-    Returns:
-      The change or `NewValue` of the variable and a dict of slot changes, with tensors as values.
-    """
+    """Checks a rule's result; returns the change (or `NewValue`) and slot changes as tensors."""
     rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (change, {{slot: new value}}), got {result!r}.")

@@ -2,8 +2,7 @@
 
 A TF 1 optimizer has to implement four update methods (for ref and resource variables, with dense
 and sparse gradients), slot creation, the conversion of hyperparameters to tensors, and `_finish`.
-`RuleOptimizer` implements all these methods. A subclass adds only a constructor and the method
-`rule`, which computes the update of a variable and the new values of the variable's slots.
+`RuleOptimizer` implements all of them. A subclass adds only a constructor and the method `rule`.
 """
 
 from __future__ import annotations
@@ -497,7 +496,6 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
         return inputs.hyper(f"hyper of {type(self).__name__}", dtype, non_slots)
 
     def _inputs(self, dtypes: Iterable[DType], non_slots: bool = True) -> Inputs:
-        """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
         step = self._rule_step
         read = variable_access.read_on_own_device
         names = self.non_slots() if non_slots else ()

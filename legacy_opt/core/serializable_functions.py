@@ -24,12 +24,10 @@ class StepFunction:
 
 
 class SavesStepFunctions:
-    """Mixin that saves an optimizer's functions of the global step.
+    """Mixin that saves an optimizer's functions of the global step; list it before other bases.
 
-    List the mixin before the optimizer's other base class. The optimizer's constructor stores each
-    argument as ``self._<argument>``. The optimizer's class defines `step_functions`, a dict from
-    the name of a constructor argument to a tuple of `StepFunction` classes. Arguments that are
-    instances of these classes can be saved.
+    The constructor of the optimizer stores each argument as ``self._<argument>``. Arguments that
+    are instances of the classes in `step_functions`, listed by argument, can be saved.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}

@@ -292,9 +292,6 @@ def first_value(variable: Variable) -> Tensor:
 
     In a TF1 graph with v2 control flow, the result for a ref variable is always the initial value,
     because a v2 cond would read the variable even if it is not initialized.
-
-    Raises:
-      ValueError: the variable gets its value only when the function runs that is being built.
     """
     if versions.building() != versions.GRAPH:
         if tf.executing_eagerly() and not variable.is_initialized():
@@ -322,12 +319,7 @@ def as_column(values: Tensor, like: Tensor) -> Tensor:
 
 
 def checked_layouts(optimizer: Any, layouts: Any, variable: Variable) -> Dict[str, Slot]:
-    """Returns `layouts` if it is a dict from slot name to `Slot`.
-
-    Raises:
-      TypeError: `layouts` is not such a dict.
-      ValueError: `variable` is a dynamic embedding and cannot have these slots.
-    """
+    """Returns `layouts` if it is a dict from name to `Slot`, and `variable` can have the slots."""
     if not isinstance(layouts, dict):
         raise TypeError(
             f"{optimizer}: slots must be a dict from slot name to Slot, as in "

@@ -25,8 +25,7 @@ _running = set()  # (id of the optimizer, class, thread) of each scope `alone` t
 def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
     """Scope in which no other thread runs a step of an optimizer, or of the optimizers in it.
 
-    The `apply_gradients` of a class `cls` passes `cls`. The scope then raises a RuntimeError if the
-    thread is already in a scope with this `cls`: one training step would contain another.
+    The `apply_gradients` of a class `cls` passes `cls`: it refuses a step within its own step.
     """
     step = id(optimizer), cls, threading.get_ident()
     if cls is not None and step in _running:
@@ -102,10 +101,7 @@ class Inputs(NamedTuple):
     once: Mapping[str, Tensor]  # the result of `RuleOptimizer.once_per_step`
 
     def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> Values:
-        """Returns the hyperparameters, cast to `dtype`, as attributes; see `NamedValues.of`.
-
-        `global_step` and the values in `once` are not cast.
-        """
+        """Returns the hyperparameters as attributes; all but `global_step` and `once` are cast."""
         values = {name: tf.cast(tensor, dtype) for name, tensor in self.tensors.items()}
         values.update(self.exact.get(dtype, {}))
         if non_slots:
@@ -139,31 +135,20 @@ class Inputs(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The state of one training step; `RuleOptimizer._rule_step` is the latest.
+    """The state of one training step; `RuleOptimizer._rule_step` is the latest."""
 
-    Attributes:
-      tensors: a dict from names of hyperparameters to tensors. It is kept after the training step,
-        because TF1 programs read attributes such as `optimizer._lr_t` for summaries.
-      prepared: the result of `RuleOptimizer.prepare_step`.
-      kernels: the kernels that run updates in this step.
-      pairs: all (gradient, variable) pairs; None (unknown) outside of `RuleOptimizer.applying`.
-      incremented_step: the global step variable that is incremented after the updates, or None.
-      global_step: the value of the global step, a tensor; None if the optimizer does not need it.
-      once: the result of `RuleOptimizer.once_per_step`.
-      inputs: the `Inputs` of all hyperparameters; None if they are read when they are needed.
-    """
-
+    # Hyperparameters by name. They are kept after the training step, because TF1 programs read
+    # attributes such as `optimizer._lr_t` for summaries.
     tensors: Dict[str, Tensor]
-    prepared: Dict[int, Any]
+    prepared: Dict[int, Any]  # the result of `RuleOptimizer.prepare_step`
     kernels: StepKernels = NO_KERNELS
-    pairs: Optional[List[GradAndVar]] = None
-    incremented_step: Optional[Variable] = None
-    global_step: Optional[Tensor] = None
-    once: Mapping[str, Tensor] = {}
-    inputs: Optional[Inputs] = None
+    pairs: Optional[List[GradAndVar]] = None  # None (unknown) outside of `RuleOptimizer.applying`
+    incremented_step: Optional[Variable] = None  # the step that is incremented after the updates
+    global_step: Optional[Tensor] = None  # None if the optimizer does not need it
+    once: Mapping[str, Tensor] = {}  # the result of `RuleOptimizer.once_per_step`
+    inputs: Optional[Inputs] = None  # None if hyperparameters are read when they are needed
 
     def with_inputs(self, inputs: Inputs) -> Step:
-        """Returns this state with all hyperparameters computed from `inputs`."""
         return self._replace(
             tensors=dict(inputs.tensors),
             global_step=inputs.global_step,

@@ -13,7 +13,6 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Type
 import numpy as np
 import tensorflow as tf
 
-# Types of TensorFlow.
 Tensor = tf.Tensor
 Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
@@ -47,7 +46,6 @@ DecayFunction = Callable[[TensorLike], tf.Tensor]
 GlobalStep = Union[tf.Variable, tf.Tensor]
 # A scalar tensor, or in eager code a function that returns a scalar tensor.
 Loss = Union[tf.Tensor, Callable[[], tf.Tensor]]
-# A dense or sparse gradient.
 Gradient = Union[tf.Tensor, tf.IndexedSlices]
 # The gradient is None if the loss does not depend on the variable.
 GradAndVar = Tuple[Union[tf.Tensor, tf.IndexedSlices, None], tf.Variable]

@@ -1,7 +1,4 @@
-"""Classes for one update of a variable (`Update`) and for the results of rules.
-
-A rule, the method `rule` of a `RuleOptimizer`, computes a variable's change and new slot values.
-"""
+"""Classes for one update of a variable (`Update`) and for the results of rules."""
 
 from __future__ import annotations
 

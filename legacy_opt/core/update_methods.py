@@ -82,11 +82,7 @@ class UpdateMethods:
     def _run_update(
         self, base: Callable, grad: Tensor, variable: Variable, access: Access, *arguments: Any
     ) -> Any:
-        """Updates a variable by a kernel; if there is none, by `base(*arguments)`.
-
-        `base` is the update method of the other base classes. `grad` is the gradient; for a sparse
-        gradient, the tensor of its values.
-        """
+        """Updates a variable by a kernel; if there is none, by the update method `base`."""
         done = self._step_kernels.update(grad, variable, access.indices)
         return base(*arguments) if done is NotImplemented else done
 

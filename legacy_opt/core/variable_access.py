@@ -60,10 +60,7 @@ def after(*operations: Any) -> ContextManager[Any]:
 
 @contextlib.contextmanager
 def on_any_device() -> Iterator[None]:
-    """Scope that ignores the device and colocation scopes around it.
-
-    For example, TensorFlow calls update methods in the device scope of the updated variable.
-    """
+    """Scope that ignores the device and colocation scopes around it, such as an update method's."""
     if versions.building() == versions.EAGER:
         yield
         return
@@ -73,10 +70,7 @@ def on_any_device() -> Iterator[None]:
 
 
 def read_on_own_device(variable: Variable) -> Tensor:
-    """Returns the value of a variable, read on the variable's device.
-
-    This function may be called in the device scope of another variable, which is being updated.
-    """
+    """Returns the value of a variable, read on its device, even in the scope of another device."""
     with on_any_device():
         in_graph = versions.building() not in (versions.EAGER, versions.FUNCTION)
         with tf.device(variable.device if in_graph else None):
@@ -107,10 +101,9 @@ def may_share_memory(tensor: Tensor) -> bool:
 
 
 def may_share_ref_memory(tensor: Tensor) -> bool:
-    """Whether a graph tensor may share a ref variable's memory.
+    """Whether a graph tensor may share a ref variable's memory, and so change with the variable.
 
-    The tensor's value may then change. In contrast, writes to a resource variable do not change
-    memory that a tensor shares.
+    Writes to a resource variable do not change memory that a tensor shares.
     """
     return any(map(_is_ref, _sharing_memory(tensor)))
 

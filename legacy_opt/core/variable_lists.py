@@ -10,11 +10,7 @@ from legacy_opt.core.types import Variable
 
 
 def variables_in(items: Iterable[Any], what: str) -> Iterator[Variable]:
-    """Yields the variables in a nested list, and the partitions of partitioned variables.
-
-    Raises:
-      TypeError: an item is not a variable.
-    """
+    """Yields the variables in a nested list, and the partitions of partitioned variables."""
     for item in items:
         if is_variable(item):
             yield item
