@@ -213,8 +213,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_whole(self, groups: List[List[Update]]) -> Sequence[Union[Operation, Tensor, None]]:
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
-        A group is a list of one variable's `Update`, or of the updates of a variable's parts.
-        Users of the accumulators must wait for the operations or tensors in the result.
+        A group contains one variable's updates. Users of the accumulators must wait for the result.
         """
         updates = list(itertools.chain(*groups))
         period = updates[0].hyper.period

@@ -93,7 +93,6 @@ class AdamBase(RuleOptimizer):
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
     def _rule(self, grad: Tensor, slots: Values, hyper: Values, rounding: str) -> RuleResult:
-        """Computes `rule`, with the given rounding of `moments`."""
         m, v = moments(grad, slots, hyper, rounding)
         change = corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
         return change, {"m": m, "v": v}

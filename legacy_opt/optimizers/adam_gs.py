@@ -82,11 +82,7 @@ class AdamGSOptimizer(AdamBase):
         return {}
 
     def _get_beta_accumulators(self) -> Tuple[Tensor, Tensor]:
-        """Returns the powers of beta as float32 scalars, from the last call of `apply_gradients`.
-
-        Raises:
-          ValueError: `apply_gradients` has not been called.
-        """
+        """Returns the powers of beta from the last `apply_gradients`, as float32 scalars."""
         if self._rule_step.global_step is None:
             raise ValueError(f"{type(self).__name__} has applied no gradients yet.")
         hyper = self.hyperparameters(tf.float32)

@@ -32,10 +32,7 @@ from legacy_opt.optimizers import sign_decay
 
 
 class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
-    """Base class of AddSign and PowerSign.
-
-    `_multiplier` of a subclass returns the gradient's factor for ``d(t) * sign(g) * sign(m)``.
-    """
+    """Base class; `_multiplier` returns the gradient's factor for ``d(t) * sign(g) * sign(m)``."""
 
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}

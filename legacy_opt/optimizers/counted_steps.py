@@ -24,9 +24,8 @@ from legacy_opt.core.update import Fading, NewValue, RuleResult, Values
 class CountedStepsOptimizer(RuleOptimizer):
     """Base class of optimizers that count their steps in `step`, a float64 scalar.
 
-    A subclass overrides `formula` in place of `rule`. In `hyper`, `t` is the number of this step
-    (from 1), `<beta>_power` the power of each hyperparameter in `_raised`, and `is_sparse` says
-    whether the gradient is sparse. For 16-bit variables, it computes in float32.
+    A subclass overrides `formula`, not `rule`. It computes in float32 for 16-bit variables. `hyper`
+    includes `t` (the step's number, from 1), `is_sparse`, and `<beta>_power` for each of `_raised`.
     """
 
     _raised: Tuple[str, ...] = ()

@@ -52,17 +52,11 @@ _CONTRIB_METHODS = ("_decay_weights_op", "_decay_weights_sparse_op")
 
 
 class _DecayStep(NamedTuple):
-    """The state of one training step of `DecoupledWeightDecayExtension`.
+    """The state of one training step of `DecoupledWeightDecayExtension`."""
 
-    Attributes:
-      variables: the variables to decay; None means all.
-      passed_to_minimize: whether `variables` were passed to `minimize`.
-      has_decayed: whether the currently updated variable has decayed already.
-    """
-
-    variables: Optional[List[Variable]] = None
-    passed_to_minimize: bool = False
-    has_decayed: bool = False
+    variables: Optional[List[Variable]] = None  # to decay; None means all
+    passed_to_minimize: bool = False  # whether `variables` were passed to `minimize`
+    has_decayed: bool = False  # whether the currently updated variable has decayed already
 
 
 class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTurns):
@@ -440,10 +434,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
 @functools.lru_cache(maxsize=None)
 def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
-    """Returns a class made of two base classes; see `extend_with_decoupled_weight_decay`.
-
-    `extension` is `DecoupledWeightDecayExtension`, or a subclass that is not an optimizer.
-    """
+    """Returns a class made of an extension, which is no optimizer, and a base optimizer."""
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(
             "base_optimizer must be a subclass of tf.compat.v1.train.Optimizer, got "

@@ -124,7 +124,6 @@ def _pieces(shape: Any) -> List[Any]:
 def _subtract(
     variable: Variable, pieces: Sequence[Any], changes: Sequence[Tensor]
 ) -> List[Operation]:
-    """Subtracts one change per piece from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(changes[0], read_value=False)]
     if is_resource(variable):  # after a write to a slice, every read would copy the variable

@@ -19,23 +19,18 @@ class SharedCount(NamedTuple):
     """The count of dense updates that the parts of a partitioned variable share.
 
     The count is flat element 0 of the first part's slot, as in an unpartitioned variable.
-
-    Attributes:
-      is_kept: whether this part has row 0 of the variable, and so adds to its own element 0. If the
-        variable is partitioned along another axis than 0, all parts have row 0.
-      value: the count at the start of the training step; None if the count need not be read.
     """
 
+    # Whether this part has row 0 of the variable, and so adds to its own element 0. If the variable
+    # is partitioned along another axis than 0, all parts have row 0.
     is_kept: bool
-    value: Optional[Tensor] = None
+    value: Optional[Tensor] = None  # at the start of the step; None if it need not be read
 
 
 def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
     """Collects the updates of the parts of each partitioned variable, the first part first.
 
-    Returns:
-      A list of lists. If the first part is among the updates, all parts share a list, and have a
-      `SharedCount` as `prepared`. Each other update is alone in a list.
+    If the first part is among the updates, all parts share a list and a `SharedCount`.
     """
     lists = {}
     # First parts come first. All other updates keep their order.
@@ -65,7 +60,6 @@ def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
 
 
 def _is_one_of_several(part: Optional[versions.Part]) -> bool:
-    """Whether `part`, a `versions.Part` or None, is not the only part of its variable."""
     return part is not None and part.axis is not None
 
 
@@ -77,17 +71,12 @@ def _is_later_part(variable: Variable) -> bool:
 class FlatElement(Slot):
     """A slot with the variable's shape, of which an update uses only some elements.
 
-    A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
-    update uses flat element r for row r. Rules may add to the slot, but not assign the slot.
+    A dense update uses element 0 of the flattened slot, a sparse update element r for row r. Rules
+    may add to the slot, but not assign the slot.
 
-    The parts of a partitioned variable have a `SharedCount`. A part that is updated without the
-    first part counts alone: `add` raises all elements below the new count of flat element 0 to this
-    count, so that a different partitioning keeps the count.
-
-    Args:
-      initial_value: see `Slot`.
-      dtype: see `Slot`.
-      shared: in a dense update of a part, the count that the parts share; else None.
+    In a dense update, the parts of a partitioned variable have a count in common, `shared`. A part
+    that is updated without the first part counts alone: `add` raises all elements below the new
+    count of flat element 0 to this count, so that a different partitioning keeps the count.
     """
 
     count_kind = CountLayout.V1

@@ -143,7 +143,6 @@ class RectifiedAdamOptimizer(CountedStepsOptimizer):
 def no_constant(value: Tensor, hyper: Values) -> Tensor:
     """Returns a value that is not negative, unchanged, as a tensor that depends on the step.
 
-    Grappler replaces a division by a constant, and reorders products of constants, in Sessions and
-    functions. The results would differ from those of eager execution.
+    In graphs, Grappler would replace a division by a constant, and reorder products of constants.
     """
     return tf.maximum(value, -hyper.t)

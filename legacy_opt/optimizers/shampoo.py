@@ -223,7 +223,6 @@ class ShampooOptimizer(RuleOptimizer):
     def _update(
         self, grad: Tensor, value: Tensor, slots: Values, hyper: Values, is_sparse: bool
     ) -> RuleResult:
-        """Returns the change of the variable and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
         is_scalar = not value.shape.rank  # a scalar is treated as a vector of one element
         grad = tf.reshape(grad, [1]) if is_scalar else grad
@@ -378,7 +377,6 @@ def _parameter(name: str, value: Any, least: Optional[float] = None) -> Any:
 
 
 def _is_number(parameter: Any, number: float) -> bool:
-    """Whether a parameter is constant, and equal to `number`."""
     return isinstance(parameter, numbers.Real) and parameter == number
 
 

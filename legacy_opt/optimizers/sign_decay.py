@@ -168,12 +168,7 @@ DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
 def checked_sign_decay_fn(function: Any) -> Optional[Callable[[Any], Any]]:
-    """Checks that the argument `sign_decay_fn` is a callable or None, and returns it.
-
-    Raises:
-      TypeError: `function` is neither a callable nor None; or it creates a decay instead of being
-        a decay, for example `get_linear_decay_fn`.
-    """
+    """Checks `sign_decay_fn`: a decay or None, and not `get_linear_decay_fn`, which creates one."""
     if function in (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn):
         raise TypeError(
             f"sign_decay_fn must be a function of the global step, got {function.__name__}, "

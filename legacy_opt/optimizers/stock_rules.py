@@ -28,32 +28,20 @@ StockFunction = Callable[[Tensor, Tensor, Values, Values], NewValues]
 
 
 class StockRule(NamedTuple):
-    """The update of one of TensorFlow's v1 optimizers.
+    """The update of one of TensorFlow's v1 optimizers."""
 
-    Attributes:
-      function: a function that computes the new values of the variable and its slots. The arguments
-        and results are whole tensors, or only the rows in a sparse gradient.
-      tensors: a dict from the name of a hyperparameter in `function` to the name of an attribute of
-        the optimizer. After `_prepare`, the attribute is the hyperparameter, a tensor or a number.
-        If the value is a tuple of names, the first attribute that exists is used.
-      flags: a dict from the name of a flag in `function` to a predicate of the optimizer.
-      sparse_function: the function for sparse gradients; None means `function`.
-      whole_tensor: whether a sparse gradient updates all rows.
-      powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
-      refused: a function that takes the optimizer and returns why `function` does not compute the
-        update of TensorFlow's kernel, or "" if it does.
-    """
-
-    function: StockFunction
+    function: StockFunction  # of whole tensors, or of the rows in a sparse gradient
+    # {name of a hyperparameter in `function`: attribute of the optimizer}. After `_prepare`, the
+    # attribute is a tensor or a number. Of a tuple of names, the first that exists is used.
     tensors: Mapping[str, Union[str, Tuple[str, ...]]]
-    flags: Dict[str, Callable[[V1Optimizer], bool]] = {}
-    sparse_function: Optional[StockFunction] = None
-    whole_tensor: bool = False
-    powers: bool = False
+    flags: Dict[str, Callable[[V1Optimizer], bool]] = {}  # by their names in `function`
+    sparse_function: Optional[StockFunction] = None  # None means `function`
+    whole_tensor: bool = False  # whether a sparse gradient updates all rows
+    powers: bool = False  # whether there are variables `beta1_power` and `beta2_power`
+    # Returns why `function` does not compute the update of TensorFlow's kernel, or "" if it does.
     refused: Callable[[V1Optimizer], str] = lambda optimizer: ""
 
     def function_for(self, sparse: bool) -> StockFunction:
-        """Returns the function for sparse or for dense gradients."""
         if sparse and self.sparse_function is not None:
             return self.sparse_function
         return self.function
