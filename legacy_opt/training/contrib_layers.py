@@ -162,7 +162,6 @@ def _learning_rate(
 def _clip_and_summarize(
     pairs: List[GradAndVar], clip_gradients: Any, loss: Tensor, summaries: Collection[str]
 ) -> List[GradAndVar]:
-    """Clips gradients, writes summaries, and returns the clipped (gradient, variable) pairs."""
     writes_norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
     if writes_norms:
         v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))

@@ -135,7 +135,6 @@ def _all_update_ops(update_ops: Any) -> List[Any]:
 
 
 def _trainable(variables: Any) -> List[Variable]:
-    """Returns the variables to train. Raises a ValueError if a variable is not trainable."""
     trainable = v1.trainable_variables()
     variables = trainable if variables is None else variables
     variables = one_step.some_variables("variables_to_train", variables)

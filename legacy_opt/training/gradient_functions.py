@@ -122,13 +122,7 @@ def multiply_by_full_names(
 
 
 def check_multipliers(multipliers: Any) -> None:
-    """Checks a dict from variables or names to multipliers.
-
-    Raises:
-      TypeError: `multipliers` is not a dict; or a key is not a variable or name; or a value is not
-        a number or tensor.
-      ValueError: a number is not finite.
-    """
+    """Checks a dict from variables or names to multipliers: finite numbers or tensors."""
     what = "gradient_multipliers"
     if not isinstance(multipliers, dict):
         raise argument_checks.WrongTypeError(

@@ -86,7 +86,6 @@ class ProgressBarHook(v1.train.SessionRunHook):
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
         # After an exception, `end` is not called, but the coordinator joins all registered threads.
-        # Therefore an object that is registered as a thread closes the bar.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -217,8 +216,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # Not created by the first write, which may happen outside the graph, in eager execution.
-        # Eager execution refuses to create a writer.
+        # Not created by the first write: it may be in eager execution, which refuses to create it.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -236,8 +234,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run may have returned the global step before or after its increment. Therefore the
-        # step is read again if a write may be due.
+        # The returned step may be that before its increment: read it again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))
@@ -281,11 +278,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Closes a progress bar when a session ends.
-
-    An object of this class is registered as a thread of the session's coordinator. When the session
-    ends, `Coordinator.join` calls `is_alive` of all registered threads.
-    """
+    """Closes a progress bar when a session ends: then `Coordinator.join` calls `is_alive`."""
 
     name = "ProgressBarHook"
 
@@ -315,7 +308,6 @@ def _options(tqdm: Any) -> Set[str]:
 
 
 def _global_step(hook: str) -> GlobalStep:
-    """Returns the graph's global step. Raises a ValueError if the graph has no global step."""
     step = find_global_step()
     if step is None:
         raise ValueError(
@@ -326,7 +318,6 @@ def _global_step(hook: str) -> GlobalStep:
 
 
 def _slot(optimizer: Any, variable: Variable, name: str) -> Any:
-    """Returns a slot, or None if the optimizer does not have it."""
     try:
         return optimizer.get_slot(variable, name)
     except KeyError:  # a Keras optimizer does not train this variable

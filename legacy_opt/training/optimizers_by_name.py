@@ -56,13 +56,7 @@ _ALLOWED = (
 
 
 def check_optimizer(optimizer: Any, learning_rate: Any) -> None:
-    """Checks the arguments of `make_optimizer` before the graph is changed.
-
-    Raises:
-      TypeError: `optimizer` is not a name, a function, a v1 optimizer, or a class of v1 optimizers.
-      ValueError: the name is unknown, or the learning rate is None and the named optimizer or the
-        class requires one.
-    """
+    """Checks the arguments of `make_optimizer` before the graph is changed."""
     if isinstance(optimizer, v1.train.Optimizer):
         return
     is_class = isinstance(optimizer, type)
@@ -88,10 +82,6 @@ def make_optimizer(optimizer: Any, learning_rate: Any, global_step: Any) -> V1Op
     """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
     If `learning_rate` is None, a function `optimizer` is called without arguments.
-
-    Raises:
-      TypeError: a class requires further arguments, or a function does not return a v1 optimizer.
-      ValueError: an optimizer requires the global step, but `global_step` is None.
     """
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer

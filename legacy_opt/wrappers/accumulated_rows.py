@@ -13,15 +13,10 @@ from legacy_opt.core.variable_access import is_resource
 
 
 class GrowingSlot(Slot):
-    """A slot whose number of rows changes. It is created without rows.
+    """A slot that is created without rows, and whose number of rows changes.
 
-    If a variable is partitioned by rows, the slot of its first partition contains the rows of all
-    partitions.
-
-    Args:
-      has_rows: True if the slot contains rows with the shape of the variable's rows, False if it
-        contains scalars.
-      dtype: the slot's dtype; None means the dtype of the variable.
+    If a variable is partitioned by rows, the slot of its first partition contains the rows of all.
+    A row has the shape of the variable's rows, or is a scalar (`has_rows` is False).
     """
 
     def __init__(self, has_rows: bool, dtype: Optional[DType] = None) -> None:
@@ -57,8 +52,7 @@ class GrowingSlot(Slot):
 class Homes:
     """Maps each variable to its home: the variable whose slots store the rows of the gradients.
 
-    The home of a partition is the partition of the same variable that was added first. The home of
-    a variable without partitions is the variable itself.
+    The home of a partition is the partition that was added first; of others, the variable itself.
     """
 
     def __init__(self) -> None:
@@ -76,14 +70,12 @@ class Homes:
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
     def home_of(self, variable: Variable) -> Variable:
-        """Returns the home of an added partition. Returns other variables unchanged."""
         partitions = self.partitions(variable)
         return partitions[0] if any(variable is each for each in partitions) else variable
 
     def group(
         self, pairs: Iterable[Tuple[Any, Variable]]
     ) -> List[Tuple[Variable, List[Tuple[Any, Variable]]]]:
-        """Groups (gradient, variable) pairs by home. Returns a list of (home, list of pairs)."""
         groups = {}  # by the id of the home
         for grad, variable in pairs:
             home = self.home_of(variable)

@@ -178,12 +178,11 @@ def check_step_to_increment(global_step: Any) -> None:
 
 @contextlib.contextmanager
 def parts_of_a_step(global_step: Optional[Variable]) -> Iterator[None]:
-    """Scope in which the inner optimizers apply their gradients.
+    """Scope in which the inner optimizers apply their gradients, without `global_step`.
 
-    In this scope, call `apply_gradients` of the inner optimizers without `global_step`. After this
-    scope, call `whole_step`, which increments the global step. Inner optimizers read the global
-    step before it is incremented. Operations of inner optimizers are not added to the collection
-    TRAIN_OP, because some programs run its first operation as the whole training step.
+    After this scope, call `whole_step`. It increments the global step, which inner optimizers read
+    before. Operations of inner optimizers are not added to the collection TRAIN_OP, because some
+    programs run its first operation as the whole training step.
     """
     check_step_to_increment(global_step)
     with wrapper_increments(global_step):
@@ -201,9 +200,7 @@ def whole_step(
 ) -> Optional[Operation]:
     """Increments the global step after `parts`, the operations of the inner optimizers.
 
-    Returns:
-      An operation that runs the whole training step and is in the collection TRAIN_OP; None when
-      executing eagerly.
+    Returns the training step, which is in the collection TRAIN_OP; None when executing eagerly.
     """
     is_eager = tf.executing_eagerly()
     with v1.name_scope(name) as scope:
@@ -220,10 +217,7 @@ def whole_step(
 
 
 def _increment(global_step: Variable, parts: Sequence[Any]) -> Any:
-    """Returns an operation that increments `global_step` after the operations `parts`.
-
-    With several replicas, the global step is incremented once, not once per replica.
-    """
+    """Increments `global_step` after `parts`, with several replicas once, not once per replica."""
     if not tf.distribute.has_strategy():
         with after(*parts), v1.colocate_with(global_step):
             # Without the lock, increments of a ref variable by concurrent threads can be lost.

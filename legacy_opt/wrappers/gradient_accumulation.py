@@ -7,8 +7,7 @@ The algorithm::
     total = 0                                         in every steps-th batch
 
 Other implementations are `MultistepAdamOptimizer` in tensor2tensor, and the gradient aggregation in
-Lingvo. The technique is also called "accumulated SGD". This implementation wraps another v1
-optimizer.
+Lingvo. The technique is also called "accumulated SGD".
 """
 
 from __future__ import annotations
@@ -189,8 +188,6 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         train_ops[:] = before + [done]  # instead of the inner optimizer's operation
         return done
 
-    # Slots.
-
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         super()._create_slots(var_list)
         if self.only_dense and self._steps > 1 and var_list:
@@ -271,13 +268,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Variable
     ) -> None:
-        # TensorFlow calls this method if an object-based checkpoint has slots that do not exist
-        # yet. The base class would create them with the fixed shape in the checkpoint.
+        # For new slots of an object-based checkpoint, whose shape the base class would fix.
         if tf.executing_eagerly() and slot_name in _SUM_SLOTS + _ROW_SLOTS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
-
-    # One call.
 
     def _accumulate(self, pairs: List[GradAndVar]) -> Tensor:
         """Accumulates the gradients. Returns the number of batches since the last update."""
@@ -350,11 +344,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, shape)
 
     def _stored_rows_of(self, variable: Variable) -> Tuple[Tensor, Tensor]:
-        """Returns a variable's stored ids and rows.
-
-        If `variable` is a partition, only the rows of this partition are returned, with ids
-        relative to the first row of the partition.
-        """
+        """Returns a variable's stored ids and rows; a partition's ids count from its first row."""
         home = self._homes.home_of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)
@@ -376,8 +366,6 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             else:
                 writes.append(v1.assign(slot, value, validate_shape=False).op)
         return writes
-
-    # Checks.
 
     def _checked_pairs(self, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
         class_name = type(self).__name__

@@ -27,11 +27,8 @@ from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 class GradientClipping(OptimizerWrapper):
     """Base class of the optimizers that clip gradients.
 
-    Args:
-      optimizer: the optimizer that applies the clipped gradients.
-      name: the name; None means the class name (without "Optimizer"), followed by the name of
-        `optimizer`.
-      sum_duplicates: whether to sum the rows of duplicate ids before clipping.
+    By default, the name is the class name (without "Optimizer"), followed by that of `optimizer`.
+    With `sum_duplicates`, the rows of duplicate ids are summed before clipping.
     """
 
     def __init__(
@@ -53,7 +50,6 @@ class GradientClipping(OptimizerWrapper):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Clips the gradients, then applies them with the wrapped optimizer."""
-        # Checked pairs; later writes of variables do not change the gradients.
         with gradient_pairs.protected(type(self).__name__, grads_and_vars) as pairs:
             if self._sum_duplicates:
                 pairs = with_summed_duplicates(pairs)
@@ -222,7 +218,6 @@ class ClipByGlobalNormOptimizer(GradientClipping):
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current_value("clip_norm", self._clip_norm)
-        # A kernel of this optimizer may compute the norm.
         return gradient_values.clip_by_global_norm(grads_and_vars, limit, optimizer=self)
 
 

@@ -116,9 +116,7 @@ class MovingAverageOptimizer(AveragingOptimizer):
     ) -> Tuple[List[Any], List[Tuple[Variable, Tensor]]]:
         """Moves the averages for which there are kernels towards the values of the variables.
 
-        Returns:
-          A list of operations; and a list of pairs (average, amount to subtract from the average)
-          for the averages without kernels.
+        Returns operations, and pairs (average, amount to subtract) for averages without kernels.
         """
         averages = self._shadows_of(variables)
         with v1.name_scope(_OP_NAME):

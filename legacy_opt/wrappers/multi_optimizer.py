@@ -242,7 +242,6 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _routes_with_warning(self, variables: Iterable[Any]) -> List[Tuple[Variable, List[Route]]]:
-        """Calls `routes_of`. Warns about unused routes if there is a default optimizer."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
         unused = [str(route) for route in self._routes if id(route) not in used]
@@ -257,10 +256,7 @@ class MultiOptimizer(OptimizerWrapper):
     def _by_optimizer(
         self, matched: List[Tuple[Variable, List[Route]]], items: Iterable[Any]
     ) -> List[Tuple[V1Optimizer, List[Any]]]:
-        """Divides items, one per variable in `matched`, into pairs (optimizer, its items).
-
-        Items of variables that have no optimizer or several optimizers are left out.
-        """
+        """Returns pairs (optimizer, its items) of the variables with exactly one optimizer."""
         shares = {id(inner): [] for inner in self._wrapped}
         for (_, routes), item in zip(matched, items):
             keys = {id(route.optimizer) for route in routes}
@@ -279,7 +275,6 @@ def _computes_gradients_itself(optimizer: Any) -> bool:
 
 
 def _check_nesting(class_name: str, optimizers: Iterable[V1Optimizer]) -> None:
-    """Raises a ValueError for a SyncReplicasOptimizer, or an optimizer that is nested twice."""
     nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
     for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):

@@ -31,16 +31,10 @@ Which = Union[str, Collection, Variable, Sequence[Variable], Callable[[Variable]
 
 
 class Route(NamedTuple):
-    """An optimizer and the variables that it trains.
-
-    Attributes:
-      optimizer: the optimizer.
-      which: a string, a `Collection`, a tuple of variables, or a function of a variable; None means
-        the variables that no other route matches.
-    """
+    """An optimizer and the variables that it trains."""
 
     optimizer: V1Optimizer
-    which: Any
+    which: Any  # a `Which`; None means the variables that no other route matches
 
     def __str__(self) -> str:
         which = self.which
@@ -55,10 +49,7 @@ class Route(NamedTuple):
         return f"{type(self.optimizer).__name__} ({how})"
 
     def condition(self, name_of: Callable[[Variable], str]) -> Callable[[Variable], bool]:
-        """Returns a function that takes a variable and returns whether this route matches it.
-
-        The route of the default optimizer (`which` is None) has no such function.
-        """
+        """Returns a function that tests if this route (not the default) matches a variable."""
         which = self.which
         if isinstance(which, str):
             matches = re.compile(which).match
@@ -72,13 +63,7 @@ class Route(NamedTuple):
 
 
 def make_routes(class_name: str, pairs: Any) -> Tuple[Route, ...]:
-    """Returns a tuple with a `Route` for each pair (optimizer, which) that the user passed.
-
-    Raises:
-      TypeError: `pairs` is not a list of pairs, an optimizer is not a v1 optimizer, or a `which`
-        has none of the allowed types.
-      ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
-    """
+    """Returns a `Route` for each pair (optimizer, which) that the user passed, checked."""
     if not isinstance(pairs, (list, tuple)):
         raise TypeError(
             f"{class_name}: routes must be a list of pairs (optimizer, which), got {pairs!r}."
@@ -150,17 +135,13 @@ def _key(variable: Any) -> Any:
 
 
 def _names(variables: Sequence[Variable]) -> str:
-    """Returns the names of variables, for a message."""
     return quoted(versions.distributed_variable(each).name for each in variables)
 
 
 def check_matched(
     class_name: str, routes: Iterable[Route], matched: Sequence[Tuple[Variable, List[Route]]]
 ) -> None:
-    """Raises a ValueError if a variable has no or several optimizers, or is listed twice.
-
-    `matched` is the result of `MultiOptimizer.routes_of`.
-    """
+    """Raises a ValueError if a variable has no or several optimizers, or is listed twice."""
     keys = [_key(variable) for variable, _ in matched]
     listed_twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]
     unmatched = [variable for variable, its_routes in matched if not its_routes]

@@ -113,8 +113,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     def _conditional_updates(self) -> Iterator[None]:
         """Scope in which the update methods do nothing for zero gradients.
 
-        Replicas are threads that may be in this scope at the same time: the first thread replaces
-        the methods, and the last thread restores them.
+        Replicas are threads: the first replaces the methods, and the last restores them.
         """
         self._steps_being_built += 1
         if self._steps_being_built == 1:
@@ -154,7 +153,6 @@ def _overrides(optimizer: V1Optimizer, name: str) -> bool:
 
 
 def _unless_zero(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method that calls `update` unless the gradient is all zeros."""
 
     def update_unless_zero(grad: Gradient, *args: Any, **kwargs: Any) -> Any:
         is_nonzero = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))

@@ -53,7 +53,6 @@ class ShadowOptimizer(OptimizerWrapper):
         return shadow if known is variable else self.own_slot(variable, self._shadow)
 
     def _shadows_of(self, variables: Sequence[Variable]) -> List[Variable]:
-        """Returns the shadows of all variables. Creates shadows that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_missing_shadows(variables)
         # `merge_call` calls only the function of the first replica.

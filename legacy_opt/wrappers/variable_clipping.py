@@ -169,7 +169,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims: Any) -> List[Tuple[Variable, List[int]]]:
-    """Returns a list of pairs (variable, list of results of `_dimension`)."""
     is_dict = hasattr(vars_to_clip_dims, "items")
     try:
         pairs = vars_to_clip_dims.items() if is_dict else vars_to_clip_dims
