@@ -40,15 +40,10 @@ def has_own_estimator() -> bool:
 
 
 def estimator(api: str = "v1") -> types.ModuleType:
-    """Returns the Estimator module of TensorFlow or of tensorflow-estimator.
+    """Returns TensorFlow 2.15's `tf.compat.v1.estimator` ("v1") or `tf.estimator` ("v2").
 
-    Args:
-      api: "v1" for the module `tf.compat.v1.estimator` of TensorFlow 2.15, or "v2" for its
-        `tf.estimator`.
-
-    Raises:
-      ImportError: TensorFlow has no Estimators, and tensorflow-estimator or tf-keras is not
-        installed or has the wrong version. The message contains the pip command.
+    In a newer TensorFlow, the module is from tensorflow-estimator, which needs tf-keras. The
+    ImportError for a missing or wrong package contains the pip command.
     """
     if has_own_estimator():
         return getattr(tf.compat, api).estimator
@@ -101,10 +96,7 @@ def _import_package(api: str) -> types.ModuleType:
 class LazyModule(types.ModuleType):
     """Replaces a module that TensorFlow has removed, and finds attributes when they are read.
 
-    Args:
-      name: the name of the removed module.
-      find: a function that returns the module with the attributes, or raises ImportError.
-      **known: attributes that are available without a call of `find`.
+    `find` returns the module with the attributes; those in `known` are available without it.
     """
 
     def __init__(self, name: str, find: Callable[[], types.ModuleType], **known: Any):
@@ -163,12 +155,7 @@ def _needs_keras_2(lazy_module: types.ModuleType) -> bool:
 
 
 def rnn_cell() -> types.ModuleType:
-    """Returns the module `tf.compat.v1.nn.rnn_cell`, or the same module of the package tf_keras.
-
-    Raises:
-      ImportError: TensorFlow 2.16 or newer is installed and tf-keras is not. The message contains
-        the pip command.
-    """
+    """Returns the module `tf.compat.v1.nn.rnn_cell`, or the same module of the package tf_keras."""
     return _of_keras_2(tf.compat.v1.nn, "rnn_cell")
 
 
@@ -184,7 +171,6 @@ def _of_keras_2(home: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _legacy_keras(name: str) -> types.ModuleType:
-    """Returns Keras 2's module for `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
     return getattr(_keras_2_of("v1").__internal__.legacy, name)
 
 
@@ -229,8 +215,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _RemovedLoader(importlib.abc.Loader):
-    """Makes a module whose attributes are classes that cannot be instantiated."""
-
     def exec_module(self, module: types.ModuleType):
         module.__getattr__ = _removed_class
 
@@ -244,7 +228,6 @@ def _removed_module(name: str) -> types.ModuleType:
 
 @functools.lru_cache(maxsize=None)
 def _removed_class(name: str) -> type:
-    """Returns a class that raises an error when it is instantiated."""
     if name.startswith("__"):
         raise AttributeError(name)
 

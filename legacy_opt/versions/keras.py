@@ -37,14 +37,9 @@ def pip_command(*packages: str, version: str = tf.__version__) -> str:
 
 
 def keras_facts() -> Dict[str, Union[str, int]]:
-    """Imports `tf.keras` and returns its version and origin.
+    """Imports `tf.keras` and returns its `version`, `generation` (2 or 3), `home` and `backend`.
 
-    Returns:
-      A dict with the keys `version`, `generation` (2 or 3), `home` (the package that contains
-      `tf.keras`: "tensorflow", "keras" or "tf_keras") and `backend`.
-
-    Raises:
-      ImportError: `tf.keras` cannot be imported.
+    `home` is the package that contains `tf.keras`: "tensorflow", "keras" or "tf_keras".
     """
     keras = tf.keras
     try:
@@ -68,9 +63,6 @@ def optimizer_v2() -> type:
 
     The class is `tf.keras.optimizers.Optimizer` up to TensorFlow 2.10,
     `tf.keras.optimizers.legacy.Optimizer` in 2.11 to 2.15, and part of tf_keras from 2.16 on.
-
-    Raises:
-      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
     """
     keras = keras_2()
     for home in (keras.optimizers, getattr(keras.optimizers, "legacy", None)):
@@ -81,11 +73,7 @@ def optimizer_v2() -> type:
 
 
 def keras_2() -> ModuleType:
-    """Returns Keras 2: `tf.keras`, or the package tf_keras if `tf.keras` is Keras 3.
-
-    Raises:
-      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
-    """
+    """Returns Keras 2: `tf.keras`, or the package tf_keras if `tf.keras` is Keras 3."""
     try:
         if keras_facts()["generation"] == 2:
             return tf.keras
@@ -101,10 +89,7 @@ def keras_2() -> ModuleType:
 
 
 def keras_1() -> ModuleType:
-    """Returns Keras 2 with the names and defaults of TensorFlow 1: `tf.compat.v1.keras`.
-
-    If `tf.compat.v1.keras` is Keras 3, returns the same module of tf_keras, like `keras_2`.
-    """
+    """Returns `tf.compat.v1.keras` of `keras_2`, with the names and defaults of TensorFlow 1."""
     keras = keras_2()
     name = tf.compat.v1.keras.__name__ if keras is tf.keras else f"{keras.__name__}.api._v1.keras"
     return importlib.import_module(name)
@@ -119,11 +104,7 @@ def keras_optimizers_1() -> ModuleType:
 
 
 def keras_3() -> ModuleType:
-    """Returns the package keras if it is Keras 3.
-
-    Raises:
-      ImportError: Keras 3 is not installed, is too old, or has a backend other than TensorFlow.
-    """
+    """Returns the package keras if it is Keras 3, new enough, with TensorFlow as the backend."""
     try:
         keras: Any = importlib.import_module("keras")
     except ImportError:
@@ -147,12 +128,7 @@ def keras_3() -> ModuleType:
 
 
 def api_of(value: Any) -> Optional[str]:
-    """Returns the `api` of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
-
-    Raises:
-      ImportError: `value` belongs to Keras 3, and Keras is too old or its backend is not
-        TensorFlow.
-    """
+    """Returns the `api` of a Keras optimizer or its class: "optimizer_v2", "keras3" or None."""
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
         return "optimizer_v2"
@@ -187,8 +163,7 @@ def create_optimizer_weights(optimizer: KerasOptimizer, variables: List[KerasVar
 def keras_3_distributes(strategy: tf.distribute.Strategy) -> bool:
     """Whether Keras 3 divides the loss by the number of replicas before it sums the gradients.
 
-    Tests have shown that Keras up to 3.7 does not divide the loss, so that `fit` trains with
-    gradients that are too large.
+    Tests have shown that Keras up to 3.7 does not, and `fit` trains with too large gradients.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -233,10 +208,7 @@ def assign_to(variable: KerasVariable, value: np.ndarray):
 
 
 def in_stateless_scope() -> bool:
-    """Whether a Keras 3 StatelessScope is active.
-
-    A StatelessScope records assignments to variables instead of executing them.
-    """
+    """Whether a Keras 3 StatelessScope is active, which only records assignments to variables."""
     scope = sys.modules.get("keras.src.backend.common.stateless_scope")
     return scope is not None and scope.in_stateless_scope()
 

@@ -18,12 +18,10 @@ EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control fl
 
 
 def building() -> str:
-    """Returns the mode in which operations are created: EAGER, FUNCTION, CONTROL_FLOW or GRAPH.
+    """Returns the mode in which operations are created.
 
-    Returns:
-      EAGER when executing eagerly; FUNCTION inside `tf.function`, `wrap_function` and the branches
-      of v2 control flow; CONTROL_FLOW inside a v1 `tf.cond` or `tf.while_loop`; GRAPH in a plain
-      TF1 graph.
+    FUNCTION also means `wrap_function` and the branches of v2 control flow; CONTROL_FLOW is inside
+    a v1 `tf.cond` or `tf.while_loop`; GRAPH is a plain TF1 graph.
     """
     if tf.executing_eagerly():
         return EAGER
@@ -132,8 +130,7 @@ def speaks_v1() -> bool:
 def modules_v1() -> List[types.ModuleType]:
     """Returns all copies of the module `tf.compat.v1` that a program may have imported.
 
-    `import tensorflow.compat.v1` creates a second copy of the module. Keras 2 also creates a copy,
-    when it imports `tensorflow.compat.v2`.
+    `import tensorflow.compat.v1` creates a copy, and so does Keras 2, by `tensorflow.compat.v2`.
     """
     # A list, because another thread may import modules meanwhile.
     names = [name for name in list(sys.modules) if name.startswith("tensorflow")]
@@ -146,8 +143,7 @@ def modules_v1() -> List[types.ModuleType]:
 def plain_module(module: types.ModuleType) -> types.ModuleType:
     """Returns the module inside TensorFlow's deprecation wrapper. Returns other modules unchanged.
 
-    Set and delete attributes of the returned module, not of the wrapper: in some versions of
-    TensorFlow, the wrapper returns cached attributes even after they are deleted.
+    Set and delete attributes of the returned module: some wrappers return deleted attributes.
     """
     if type(module) is types.ModuleType:  # `getattr` of a moved module would print a warning
         return module
@@ -197,10 +193,7 @@ def is_symbolic(value: Any) -> bool:
 
 
 def captures(graph: tf.Graph) -> Dict[tf.Operation, tf.Tensor]:
-    """Returns the symbolic tensors that a function's graph captures.
-
-    The result is a dict from the operations that are inputs of `graph` to the captured tensors.
-    """
+    """Returns {an input operation of a function's graph: the symbolic tensor that it captures}."""
     pairs = zip(getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ()))
     return {inside.op: outside for inside, outside in pairs if is_symbolic(outside)}
 
@@ -209,9 +202,8 @@ def regroups_constant_factors() -> bool:
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
     If so, the last bits of a result depend on whether a hyperparameter is a variable or a constant
-    in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup these factors, and
-    that 2.3 and later do not. If x and y are different tensors, all versions regroup
-    ``(x * y) * c``.
+    in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 do this, and 2.3 and later do
+    not. If x and y are different tensors, all versions regroup ``(x * y) * c``.
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
@@ -253,9 +245,8 @@ def turn_remapping_off(say: Callable[[], None]):
 def lock_global_step_increment(operation: Optional[tf.Operation]) -> Optional[tf.Operation]:
     """Makes the increment of the global step acquire the lock, if the step is a ref variable.
 
-    TensorFlow's optimizers increment a ref variable without its lock, so that increments by
-    concurrent threads can be lost. A resource variable is always incremented under its lock.
-    Returns `operation`, which `apply_gradients` has returned.
+    TensorFlow's optimizers use no lock, so that increments by concurrent threads can be lost. A
+    resource variable is always incremented under its lock. Returns `operation`.
     """
     if getattr(operation, "type", None) == "AssignAdd":
         operation._set_attr("use_locking", tf.compat.v1.AttrValue(b=True))

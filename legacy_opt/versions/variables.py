@@ -57,14 +57,11 @@ def fit_slice_info(
 ):
     """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
-    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if variable and
-    slot differ in shape. If the slot has the axis along which the variable is partitioned, the slot
-    is saved as a slice of one tensor, like the variable. Otherwise, the slot of each part is saved
-    separately. The saved name then contains the position of the part, so that a graph with other
-    partitions does not restore the slot.
-
-    For `axes`, see `Slot.axes`. If `part_by_part` is true, the slot of each part is saved
-    separately in any case, under the slot's name in the graph.
+    TensorFlow copies the slice info of the variable, which is wrong if the slot differs in shape.
+    If the slot has the axis along which the variable is partitioned (see `Slot.axes`), the slot is
+    saved as a slice of one tensor. Otherwise, the slot of each part is saved separately, under a
+    name with the position of the part, so that a graph with other partitions does not restore the
+    slot. If `part_by_part` is true, this is always so, but under the slot's name in the graph.
     """
     part = part_of(variable)
     if part is None:
@@ -114,10 +111,7 @@ def static_shape(variable: tf.Variable) -> tf.TensorShape:
 
 
 def read_value(variable: tf.Variable) -> tf.Tensor:
-    """Returns the value of `variable` in an update.
-
-    Another lookup of a dynamic embedding would undo the writes of the update.
-    """
+    """Reads a variable in an update. A new lookup of a dynamic embedding would undo the writes."""
     if is_dynamic_embedding(variable):
         return variable.read_value(do_prefetch=False)
     return variable.read_value()
@@ -136,10 +130,7 @@ def awaits_restoration(trackable: Any) -> bool:
 
 
 def writing_saved_model() -> bool:
-    """Whether TensorFlow's SavedModel writer is on the call stack.
-
-    TensorFlow does not pass the file format to an optimizer in another way.
-    """
+    """Whether TensorFlow's SavedModel writer, which passes no file format, is on the call stack."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").endswith(".python.saved_model.save"):
@@ -155,11 +146,7 @@ def called_by_checkpoint() -> bool:
 
 
 def own_component(variable: tf.Variable) -> tf.Variable:
-    """Returns the current replica's component of a distributed variable.
-
-    Returns other variables unchanged. Call this function only in replica context or in update
-    context.
-    """
+    """Returns the replica's component of a distributed variable, in replica or update context."""
     distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
     if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
         return variable
@@ -175,10 +162,7 @@ def ref_of(variable: tf.Variable) -> tf.Tensor:
 
 
 def saveable(name: Any, variable: tf.Variable) -> Any:
-    """Returns the object with which a v1 Saver saves `variable` under the key `name`.
-
-    It is `variable` itself, except for distributed variables.
-    """
+    """Returns what a v1 Saver saves for a variable: the variable, unless it is distributed."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
         if callable(factory):  # a Saver does not accept the distributed variable itself
