@@ -16,7 +16,6 @@ class Halved(tf.compat.v1.train.MomentumOptimizer):
     def __init__(self, learning_rate, momentum):
         super().__init__(learning_rate, momentum * 0.5)
 """
-pytestmark = pytest.mark.every_lane  # trains with what each TensorFlow has
 
 
 @pytest.fixture
@@ -42,6 +41,7 @@ def test_draw(screen, drawn, tmp_path):
     assert "power: it notices 2" in output and " changes of the rule" in output
 
 
+@pytest.mark.every_lane  # trains with what each TensorFlow has
 def test_verdicts_and_exit_codes(screen, drawn):
     path, _ = drawn("MomentumOptimizer")
     code, output, _ = screen.run(*REPLAY, path, "--with", "legacy-opt:numpy")

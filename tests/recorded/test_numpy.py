@@ -93,7 +93,6 @@ def problem_of(name, dtype):
     return record, problems.everything(dtype, tuple(names), steps=11)
 
 
-@pytest.mark.one_lane
 @pytest.mark.in_turn(name=[each for each in MAKERS if each not in OF_THE_CATALOGUE], dtype=DTYPES)
 def test_the_bits_of_native_kernels(name, dtype):
     check(name, dtype)
