@@ -31,7 +31,7 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.04  # seconds that all cells of a test may take on one lane
-DAY = 0.3  # seconds; of tests that take longer on one lane, only some cells run on any lane
+DAY = 0.12  # seconds; of tests that take longer on one lane, only some cells run on any lane
 # A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
 # take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
