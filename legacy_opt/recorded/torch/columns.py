@@ -65,13 +65,14 @@ class Checked:
     ) -> Sequence[ArrayUpdate]:
         """Returns a step's updates. `update_of(i)` checks and returns the update of parameter i."""
         form = form_of(columns, addresses=False)
-        known = self._updates if form == self._form else {}
+        is_known = form == self._form
+        known = self._updates if is_known else {}
         gradients = columns.gradients
         found = [
             known[i]._replace(gradient=gradients[i]) if i in known else update_of(i)
             for i in range(len(gradients))
         ]
-        if not known:
+        if not is_known:
             plain = [i for i in _strided(columns) if not columns.axes[columns.groups[i]]]
             self._form = form_of(columns, addresses=False)  # with slots that did not exist
             self._updates = {i: found[i]._replace(gradient=None) for i in plain}  # frees memory
