@@ -1,7 +1,8 @@
 """Proofs that an implementation of an optimizer computes the same as a recorded rule.
 
 A proof is one file: inputs of a training, and what the rule makes of them, with error bars. It is
-drawn (`draw`), written (`write`) and read (`read`). `replay` trains an implementation (`find`) with
+drawn (`draw`), written (`write`) and read (`read`); a recorded training (`Run`) has several
+(`read_run`). `replay` trains an implementation (`find`) with
 the same inputs, and `judge` says whether it ends in the same variables. Needs NumPy alone, and the
 library of the implementation. `legacy-opt docs prove` has examples.
 """
@@ -19,7 +20,21 @@ from legacy_opt.recorded.proofs.judging import (
     Verdict,
     judge,
 )
-from legacy_opt.recorded.proofs.proof import End, Proof, ProofError
+from legacy_opt.recorded.proofs.proof import End, Proof, ProofError, Run
+from legacy_opt.recorded.proofs.runs import read as read_run
+from legacy_opt.recorded.proofs.runs import write as write_run
 
-__all__ = ["BOUND", "DIFFERS", "EQUAL", "End", "Error", "Proof", "ProofError", "ROUNDING", "Report"]
-__all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "replay", "write"]
+__all__ = [
+    "BOUND",
+    "DIFFERS",
+    "EQUAL",
+    "End",
+    "Error",
+    "Proof",
+    "ProofError",
+    "ROUNDING",
+    "Report",
+    "Run",
+]
+__all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "read_run", "replay", "write"]
+__all__ += ["write_run"]

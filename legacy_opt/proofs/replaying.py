@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Dict, Mapping, NamedTuple, Tuple
+from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 from legacy_opt.programs.operations import INTEGERS
 from legacy_opt.proofs.targets import Target
-from legacy_opt.recorded.proofs.judging import EQUAL, Verdict, judge
+from legacy_opt.recorded.proofs.judging import EQUAL, Verdict, drift, judge
 from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast
 from legacy_opt.recorded.records import RecordError
 
@@ -21,11 +21,20 @@ class Report(NamedTuple):
       verdict: the `Verdict`.
       notes: texts about arguments, gradients and dtypes.
       versions: the versions of packages, a dict from names.
+      drift: for each variable, a dict from steps to its largest error, as a multiple of the error
+        bar.
+      losses: of a training with its own gradients: the recorded losses, and those found.
+      origin: of such a training that differs: what differs first, "gradient" or "optimizer".
+      cause: the change of the rule that explains a difference, and was confirmed; else "".
     """
 
     verdict: Verdict
     notes: Tuple[str, ...]
     versions: Mapping[str, str]
+    drift: Mapping[str, Mapping[int, float]] = {}
+    losses: Tuple[Sequence[float], ...] = ()
+    origin: str = ""
+    cause: str = ""
 
 
 def replay(proof: Proof, target: Target) -> Report:
@@ -52,7 +61,8 @@ def replay(proof: Proof, target: Target) -> Report:
     names = [*_PACKAGES, *target.text.replace(":", ".").split(".")[1:2]]
     modules = {name: sys.modules[name] for name in names if name in sys.modules}
     versions = {name: getattr(each, "__version__", None) for name, each in modules.items()}
-    return Report(verdict, tuple(notes), {name: f"{x}" for name, x in versions.items() if x})
+    known = {name: f"{x}" for name, x in versions.items() if x}
+    return Report(verdict, tuple(notes), known, drift(proof.ends, found))
 
 
 def _trained(proof: Proof, target: Target, dtype: str) -> Dict[int, Arrays]:

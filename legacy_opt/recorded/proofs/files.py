@@ -11,7 +11,7 @@ import json
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from legacy_opt.recorded.writing import PathLike, replaced
 
 FORMAT, VERSION = "legacy-opt proof", 1
 _HEAD = "proof"  # the array with the JSON text
-_START = "start/"
+_START, _LAST = "start/", "last/"
 _HASH = 64  # hexadecimal digits of SHA-256
 _MOST_BYTES = 4 << 20  # of the JSON text
 _DENSE, _ROWS, _IDS, _COUNTS = "gradient/", "rows/", "ids/", "counts/"
@@ -45,8 +45,13 @@ def write(path: PathLike, proof: Proof) -> None:
     Raises:
       RecordError: a variable has a name or dtype that the file cannot have.
     """
+    write_arrays(path, arrays_of(proof))
+
+
+def write_arrays(path: PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
+    """Writes pairs (name, array), and the hash; see `write`."""
     with replaced(path) as temporary:
-        state_files.save_npz(temporary, state_files.checked(_arrays_of(proof)))
+        state_files.save_npz(temporary, state_files.checked(arrays))
         add_hash(temporary)
 
 
@@ -66,6 +71,14 @@ def read(path: PathLike) -> Proof:
     Raises:
       ProofError: the file cannot be read, is damaged or of another kind, or its parts do not fit.
     """
+    return read_with(path, proof_from)
+
+
+_Read = TypeVar("_Read")
+
+
+def read_with(path: PathLike, parse: Callable[[Arrays], _Read]) -> _Read:
+    """Returns what `parse` makes of the arrays of a file; a ProofError names the file."""
     path = Path(path)
     try:
         if not path.is_file():
@@ -74,7 +87,7 @@ def read(path: PathLike) -> Proof:
         if content[-_HASH:] != _hash_of(content[:-_HASH]):
             raise ProofError("not a proof, or a damaged one: its bytes do not have its hash")
         # The same bytes: the file may be replaced meanwhile.
-        return _proof_from(state_files.load_npz(io.BytesIO(content), len(content)))
+        return parse(state_files.load_npz(io.BytesIO(content), len(content)))
     except (RecordError, OSError) as error:
         raise ProofError(f"{str(path)!r}: {error}") from error
 
@@ -83,7 +96,8 @@ def _hash_of(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
 
 
-def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
+def arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
+    """Yields the pairs (name, array) that a file with this proof has."""
     steps: Dict[str, List[int]] = {}  # by the names of variables
     for i, gradients in enumerate(proof.gradients, start=1):
         for name, gradient in gradients.items():
@@ -102,18 +116,24 @@ def _arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
             for name in proof.hyperparameters[0]
         },
     }
-    text = json.dumps(head, sort_keys=True).encode("utf-8")
-    if len(text) > _MOST_BYTES:
-        raise ProofError(f"{len(proof.gradients)} steps are too many for a file")
-    yield _HEAD, np.frombuffer(text, np.uint8)
-    for name, array in state_files.arrays_of(proof.start):
-        yield _START + name, array
+    yield _HEAD, json_bytes(head, f"{len(proof.gradients)} steps are too many for a file")
+    for prefix, state in {_START: proof.start, _LAST: proof.last}.items():
+        for name, array in state_files.arrays_of(state) if state else ():
+            yield prefix + name, array
     for name, places in steps.items():
         yield from _gradients_of(name, [proof.gradients[i - 1][name] for i in places])
     for step, end in sorted(proof.ends.items()):
         for part, arrays in end._asdict().items():
             for name, array in arrays.items():
                 yield f"{part}/{step}/{name}", array
+
+
+def json_bytes(head: Mapping[str, Any], problem: str) -> np.ndarray:
+    """Returns JSON text as an array; a ProofError with the problem if it is too long."""
+    text = json.dumps(head, sort_keys=True).encode("utf-8")
+    if len(text) > _MOST_BYTES:
+        raise ProofError(problem)
+    return np.frombuffer(text, np.uint8)
 
 
 def _gradients_of(name: str, gradients: List[Any]) -> Iterator[Tuple[str, np.ndarray]]:
@@ -128,10 +148,19 @@ def _gradients_of(name: str, gradients: List[Any]) -> Iterator[Tuple[str, np.nda
     yield _ROWS + name, np.concatenate([each.values for each in gradients])
 
 
-def _proof_from(arrays: Arrays) -> Proof:
+def parts_of(arrays: Arrays, prefix: str) -> Arrays:
+    """Removes the arrays with a prefix, and returns them without it."""
+    return {key[len(prefix) :]: arrays.pop(key) for key in [*arrays] if key.startswith(prefix)}
+
+
+def proof_from(arrays: Arrays, is_recorded: bool = False) -> Proof:
+    """Returns the proof that a file with these arrays has, which must fit; see `read`.
+
+    The ends of a recorded training have values alone.
+    """
     head = _head_of(arrays)
-    start = {key[len(_START) :]: arrays.pop(key) for key in [*arrays] if key.startswith(_START)}
-    state = state_files.state_from(start)
+    state = state_files.state_from(parts_of(arrays, _START))
+    last = parts_of(arrays, _LAST)
     if state.record.dtype != "float32":
         raise ProofError(f"the rule is of {state.record.dtype}, not of float32")
     steps = head["steps"]
@@ -147,6 +176,7 @@ def _proof_from(arrays: Arrays) -> Proof:
             {
                 name: taken(arrays, f"{part}/{step}/{name}", dtype, each.shape)
                 for name, each in state.variables.items()
+                if part == "values" or not is_recorded
             }
             for part, dtype in _ENDS.items()
         )
@@ -161,34 +191,42 @@ def _proof_from(arrays: Arrays) -> Proof:
         {name: numbers[i] for name, numbers in head["hyperparameters"].items()}
         for i in range(steps)
     ]
-    return Proof(state, hyperparameters, gradients, ends, head["flushes_denormals"], head["made"])
+    after = state_files.state_from(last) if last else None
+    made, flushes = head["made"], head["flushes_denormals"]
+    return Proof(state, hyperparameters, gradients, ends, flushes, made, after)
+
+
+def json_from(content: np.ndarray) -> Any:
+    """Returns the data of a JSON text; see `json_bytes`."""
+    check(content.nbytes <= _MOST_BYTES, "length")
+    return json.loads(content.tobytes().decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
 
 
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
+    if "run" in arrays:
+        raise ProofError("a recorded training with several proofs: read it with read_run")
     try:
-        content = arrays.pop(_HEAD).tobytes()
-        _check(len(content) <= _MOST_BYTES, "length")
-        head = json.loads(content.decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
+        head = json_from(arrays.pop(_HEAD))
         if head["format"] != FORMAT:
             raise ProofError(f"not a proof: the format is not {FORMAT!r}")
         if head["version"] != VERSION:
             raise ProofError(f"this legacy_opt reads version {VERSION} of proofs")
         steps = head["steps"]
-        _check(type(steps) is int and 1 <= steps <= MOST_STEPS, "steps")
-        _check(type(head["flushes_denormals"]) is bool, "flushes_denormals")
-        _check(type(head["made"]) is dict, "made")
+        check(type(steps) is int and 1 <= steps <= MOST_STEPS, "steps")
+        check(type(head["flushes_denormals"]) is bool, "flushes_denormals")
+        check(type(head["made"]) is dict, "made")
         for numbers in head["made"].get("power", {}).values():
-            _check([type(each) for each in numbers] == [int, int], "power")
+            check([type(each) for each in numbers] == [int, int], "power")
         for places in [head["ends"], *head["gradients"].values()]:
             inside = all(type(each) is int and 1 <= each <= steps for each in places)
-            _check(inside and places == sorted(set(places)), "numbers of steps")
+            check(inside and places == sorted(set(places)), "numbers of steps")
         numbers = head["hyperparameters"]
         for name, texts in numbers.items():
-            _check(isinstance(texts, list) and len(texts) == steps, "hyperparameters")
+            check(isinstance(texts, list) and len(texts) == steps, "hyperparameters")
             numbers[name] = [float.fromhex(each) for each in texts]
-            _check(all(map(math.isfinite, numbers[name])), "hyperparameters")
-        _check(any(head["gradients"].values()) and bool(head["ends"]), "gradients or ends")
+            check(all(map(math.isfinite, numbers[name])), "hyperparameters")
+        check(any(head["gradients"].values()) and bool(head["ends"]), "gradients or ends")
     except RecordError:
         raise
     except Exception as error:  # a damaged text may cause any error
@@ -197,7 +235,8 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     return head
 
 
-def _check(condition: bool, what: str) -> None:
+def check(condition: bool, what: str) -> None:
+    """Raises a ProofError unless a part of the JSON text is right."""
     if not condition:
         raise ProofError(f"not a proof: wrong {what} in its JSON text")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -108,7 +108,25 @@ def largest_error(
 
     The `field` of `End` says where there are infinities and NaN.
     """
-    errors = []
+    found_errors = [
+        Error(ratio, step, name)
+        for name, ratios in drift(ends, found, field).items()
+        for step, ratio in ratios.items()
+    ]
+    if not found_errors:
+        raise ProofError("the proof has no ends to compare with")
+    in_order = sorted(found_errors, key=lambda each: each.step)
+    return next((each for each in in_order if each.ratio > bound), max(in_order))
+
+
+def drift(
+    ends: Mapping[int, End], found: Mapping[int, Arrays], field: str = "values"
+) -> Dict[str, Dict[int, float]]:
+    """Returns the largest error of each variable after each step, as a multiple of the error bar.
+
+    The result is a dict from names of variables to dicts from steps; see `judge`.
+    """
+    ratios: Dict[str, Dict[int, float]] = {}
     for step, end in sorted(ends.items()):
         for name, exact in end.exact.items():
             array = found.get(step, {}).get(name)
@@ -118,10 +136,8 @@ def largest_error(
                     f"after step {step}, {name!r} must have the shape {shape}, got {got}"
                 )
             ratio = _ratio(getattr(end, field)[name], exact, end.bars[name], array)
-            errors.append(Error(ratio, step, name))
-    if not errors:
-        raise ProofError("the proof has no ends to compare with")
-    return next((each for each in errors if each.ratio > bound), max(errors))
+            ratios.setdefault(name, {})[step] = ratio
+    return ratios
 
 
 def _ratio(expected: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: Any) -> float:

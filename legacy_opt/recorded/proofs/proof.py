@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
@@ -23,8 +23,8 @@ class End(NamedTuple):
     """The variables after a step, dicts from names to arrays.
 
     Attributes:
-      values: the results of the rule in float32.
-      exact: the results of the rule in float64.
+      values: the results of the rule in float32; in a recorded training, what was recorded.
+      exact: the results of the rule in float64; empty until they are computed.
       bars: the error bars: how far rounding may move each element. They are float32.
     """
 
@@ -43,6 +43,7 @@ class Proof(NamedTuple):
       ends: a dict from numbers of steps, counted from 1, to the `End` after this step.
       flushes_denormals: whether denormal numbers became zero, as in TensorFlow.
       made: a dict for JSON that says how the proof was made, such as its seed.
+      last: the state after the last step of a recorded training, else None.
     """
 
     start: SavedState
@@ -51,11 +52,35 @@ class Proof(NamedTuple):
     ends: Mapping[int, End]
     flushes_denormals: bool = True
     made: Mapping[str, Any] = {}
+    last: Optional[SavedState] = None
 
     @property
     def record(self) -> Record:
         """The rule."""
         return self.start.record
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether the record has an update; else, it only describes the state of an optimizer."""
+        return any(group.programs for group in self.record.groups)
+
+
+class Run(NamedTuple):
+    """A recorded training.
+
+    Attributes:
+      proofs: a dict from names of optimizers to their proofs. The ends have values alone.
+      losses: the loss of each step, NaN where there is none.
+      inputs: for each step, a dict from names of tensors to what the model was fed; empty if inputs
+        were not recorded.
+      made: a dict for JSON that says how the run was made: "by", "versions", "left_out" (texts:
+        what was not recorded, and why), and others.
+    """
+
+    proofs: Mapping[str, Proof]
+    losses: Sequence[float] = ()
+    inputs: Sequence[Mapping[str, np.ndarray]] = ()
+    made: Mapping[str, Any] = {}
 
 
 def cast(values: Mapping[str, Any], dtype: str) -> Dict[str, Any]:

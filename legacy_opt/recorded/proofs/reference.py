@@ -66,17 +66,53 @@ def run(
     variables = cast(proof.start.variables, record.dtype)
     library = library or NumpyLibrary(proof.flushes_denormals and record.dtype == "float32")
     optimizer = optimizer_class(record, variables, library=library, **proof.hyperparameters[0])
-    if proof.start.global_step:  # else the initial values are those of the record's dtype
-        for name, slots in optimizer.state.slots.items():
-            for slot, array in proof.start.slots[name].items():
-                slots[slot][...] = array
-        for name, value in optimizer.state.shared.items():
-            optimizer.state.shared[name] = type(value)(proof.start.shared[name])
-        optimizer.state.global_step = proof.start.global_step
+    start_from(proof, optimizer)
     for gradients, hyperparameters in zip(proof.gradients, proof.hyperparameters):
         optimizer.hyperparameters.update(hyperparameters)
         optimizer.step(cast(gradients, record.dtype))
         yield {name: array.copy() for name, array in optimizer.variables.items()}
+
+
+def fresh(proof: Proof) -> NumpyOptimizer:
+    """Returns an optimizer for the variables of a proof, with the state of a first step."""
+    variables = cast(proof.start.variables, proof.record.dtype)
+    return NumpyOptimizer(proof.record, variables, **proof.hyperparameters[0])
+
+
+def is_fresh(proof: Proof) -> bool:
+    """Whether a proof starts with the state of a first step."""
+    state, start = fresh(proof).state, proof.start
+    return not start.global_step and all(
+        np.array_equal(value, found)
+        for values, others in [
+            (state.shared, start.shared),
+            *((slots, start.slots[name]) for name, slots in state.slots.items()),
+        ]
+        for value, found in ((each, others[name]) for name, each in values.items())
+    )
+
+
+def start_from(proof: Proof, optimizer: NumpyOptimizer) -> None:
+    """Writes the start of a proof into an optimizer with the state of a first step.
+
+    What has its initial value keeps it, because the optimizer may have it in float64.
+    """
+    first = fresh(proof).state
+    for name, slots in optimizer.state.slots.items():
+        for slot, array in proof.start.slots[name].items():
+            if not np.array_equal(array, first.slots[name][slot]):
+                slots[slot][...] = array
+    for name, value in optimizer.state.shared.items():
+        if proof.start.shared[name] != first.shared[name]:
+            optimizer.state.shared[name] = type(value)(proof.start.shared[name])
+    optimizer.state.global_step = proof.start.global_step
+
+
+def with_bars(proof: Proof) -> Proof:
+    """Returns a recorded proof with error bars; its values stay as they were recorded."""
+    computed = with_ends(proof, proof.ends).ends
+    ends = {step: end._replace(values=proof.ends[step].values) for step, end in computed.items()}
+    return proof._replace(ends=ends)
 
 
 def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:

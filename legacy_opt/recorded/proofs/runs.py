@@ -1,0 +1,113 @@
+"""Reads and writes files of recorded trainings: several proofs, and the inputs of the model.
+
+The arrays of the proof number i have the prefix "proof/i/". Those of inputs are "input/STEP/NAME";
+texts are stored as bytes, with one more axis. The array "losses" has the loss of each step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, Tuple
+
+import numpy as np
+
+from legacy_opt.core.shortened import quoted
+from legacy_opt.recorded.proofs import files
+from legacy_opt.recorded.proofs.files import check, parts_of
+from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, ProofError, Run
+from legacy_opt.recorded.records import RecordError
+from legacy_opt.recorded.state_files import taken
+from legacy_opt.recorded.writing import PathLike
+
+FORMAT, VERSION = "legacy-opt run", 1
+_HEAD, _LOSSES, _PROOF, _INPUT = "run", "losses", "proof/", "input/"
+
+
+def write(path: PathLike, run: Run) -> None:
+    """Writes a recorded training into a file, which is complete or not written.
+
+    Raises:
+      RecordError: a variable or input has a name or dtype that the file cannot have.
+    """
+    files.write_arrays(path, _arrays_of(run))
+
+
+def read(path: PathLike) -> Run:
+    """Reads a recorded training. A drawn proof is returned as a `Run` of this proof.
+
+    Raises:
+      ProofError: the file cannot be read, is damaged or of another kind, or its parts do not fit.
+    """
+    return files.read_with(path, _run_from)
+
+
+def _arrays_of(run: Run) -> Iterator[Tuple[str, Any]]:
+    texts = sorted({n for each in run.inputs for n, x in each.items() if x.dtype.kind == "S"})
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "made": dict(run.made),
+        "proofs": list(run.proofs),
+        "inputs": [sorted(each) for each in run.inputs],
+        "texts": texts,
+    }
+    yield _HEAD, files.json_bytes(head, "the run has too many inputs for a file")
+    yield _LOSSES, np.array(run.losses, np.float64)
+    for i, proof in enumerate(run.proofs.values()):
+        for name, array in files.arrays_of(proof):
+            yield f"{_PROOF}{i}/{name}", array
+    for step, inputs in enumerate(run.inputs, start=1):
+        for name, array in inputs.items():
+            if name in texts:
+                array = np.array(array, order="C")
+                array = array.view(np.uint8).reshape(*array.shape, array.itemsize)
+            yield f"{_INPUT}{step}/{name}", array
+
+
+def _run_from(arrays: Arrays) -> Run:
+    if _HEAD not in arrays:
+        proof = files.proof_from(arrays)
+        return Run({proof.record.optimizer: proof}, made=proof.made)
+    head = _head_of(arrays)
+    count = len(arrays[_LOSSES]) if np.ndim(arrays.get(_LOSSES)) else 0
+    check(count <= MOST_STEPS, "number of steps")
+    losses = taken(arrays, _LOSSES, "float64", (count,)).tolist()
+    proofs = {}
+    for i, name in enumerate(head["proofs"]):
+        proofs[name] = files.proof_from(parts_of(arrays, f"{_PROOF}{i}/"), is_recorded=True)
+    inputs = []
+    for step, names in enumerate(head["inputs"], start=1):
+        found: Dict[str, np.ndarray] = {}
+        for name in names:
+            key = f"{_INPUT}{step}/{name}"
+            if key not in arrays:
+                raise ProofError(f"{key!r} is missing")
+            found[name] = _text(arrays.pop(key)) if name in head["texts"] else arrays.pop(key)
+        inputs.append(found)
+    if arrays:
+        raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
+    return Run(proofs, losses, inputs, head["made"])
+
+
+def _text(array: np.ndarray) -> np.ndarray:
+    """Returns bytes with one more axis as an array of texts."""
+    check(array.dtype == np.uint8 and array.ndim > 0 and array.shape[-1] > 0, "texts")
+    return array.view(f"S{array.shape[-1]}").reshape(array.shape[:-1])
+
+
+def _head_of(arrays: Arrays) -> Mapping[str, Any]:
+    """Removes the JSON text, and returns it with checked parts."""
+    try:
+        head = files.json_from(arrays.pop(_HEAD))
+        if (head["format"], head["version"]) != (FORMAT, VERSION):
+            raise ProofError(f"this legacy_opt reads version {VERSION} of {FORMAT!r}")
+        check(type(head["made"]) is dict, "made")
+        for names in (head["proofs"], head["texts"], *head["inputs"]):
+            is_right = type(names) is list and all(type(each) is str for each in names)
+            check(is_right and len(names) == len(set(names)), "names")
+        check(len(head["inputs"]) <= MOST_STEPS, "number of inputs")
+    except RecordError:
+        raise
+    except Exception as error:  # a damaged text may cause any error
+        text = f"{type(error).__name__}: {error}"[:200]
+        raise ProofError(f"not a run: its JSON text has wrong parts ({text})") from error
+    return head
