@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import math
-from typing import Any, Dict, Mapping, TextIO
+from typing import Any, Dict, TextIO
 
 from .. import plain_text, special_files
-from . import terminal
+from . import prove_report, terminal
 
 _SUMMARY = "check that an implementation computes the same as a rule"
 _DRAW = """\
@@ -73,28 +72,13 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     facts.update(first_step=first, last_step=last, made=proof.made)
     lines = [
         f"{arguments.out}: {record.optimizer}, {plain_text.counted(steps, 'step')}, seed {seed}",
-        f"{'sparse' if rows else 'dense'} gradients: {_listed(shapes)}",
-        f"first step: {_listed(first)}",
+        f"{'sparse' if rows else 'dense'} gradients: {prove_report.listed(shapes)}",
+        f"first step: {prove_report.listed(first)}",
         "no hyperparameter changes: none has a usual name of a rate"
         if first == last
-        else f"last step: {_listed(last)}",
+        else f"last step: {prove_report.listed(last)}",
     ]
-    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, _power(proof)))
-
-
-def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
-
-
-def _power(proof: Any) -> str:
-    """Returns a line: how many small changes of the rule a proof notices."""
-    power = {kind: tuple(counts) for kind, counts in proof.made.get("power", {}).items()}
-    if "all" not in power:
-        return "power: not measured, so another formula may be EQUAL, too"
-    total = "{} of {}".format(*power.pop("all"))
-    missed = [f"{kind} ({one} of {of})" for kind, (one, of) in power.items() if one < of]
-    but = f"; not all of {', '.join(missed)}" if missed else ""
-    return f"power: it notices {total} changes of the rule{but}"
+    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, prove_report.power(proof)))
 
 
 def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
@@ -111,14 +95,5 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     mapping = dict(text.split("=", 1) for text in arguments.map)
     proof = proofs.read(arguments.file)
     proof = with_ends(proof, proof.ends)  # those of a file from others may be wrong
-    verdict, notes, versions = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
-    facts = {"target": arguments.target, "rule": proof.record.optimizer, "verdict": verdict.name}
-    if verdict.name != proofs.EQUAL:
-        ratio, facts["step"], facts["variable"] = verdict.place
-        facts["error_bars"] = ratio if math.isfinite(ratio) else None  # JSON has no infinity
-    facts.update(notes=notes, versions=versions, made=proof.made)
-    line = f"{arguments.target}, {proof.record.optimizer}: {verdict}"
-    code = terminal.MANUAL_WORK if verdict.name == proofs.DIFFERS else terminal.SUCCESS
-    power = [] if verdict.name == proofs.DIFFERS else [_power(proof)]
-    lines = line, *notes, *power, f"versions: {_listed(versions)}"
-    return terminal.Outcome(code, facts, lines)
+    report = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
+    return prove_report.outcome(arguments.target, {proof.record.optimizer: (proof, report)})

@@ -76,7 +76,8 @@ def run(
 def fresh(proof: Proof) -> NumpyOptimizer:
     """Returns an optimizer for the variables of a proof, with the state of a first step."""
     variables = cast(proof.start.variables, proof.record.dtype)
-    return NumpyOptimizer(proof.record, variables, **proof.hyperparameters[0])
+    values: Any = proof.hyperparameters[0]
+    return NumpyOptimizer(proof.record, variables, **values)
 
 
 def is_fresh(proof: Proof) -> bool:
