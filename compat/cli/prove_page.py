@@ -1,0 +1,221 @@
+"""A report of `legacy-opt prove` as one page of HTML, which loads nothing else."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from legacy_opt.proofs import BOUND, DIFFERS, EQUAL, ROUNDING, Report
+
+from ..plain_text import counted, printable
+
+_SHOWN = 20  # variables of a table; the others are folded
+_DRAWN = 4  # variables with a curve; one more curve has the largest errors of the others
+_FLOOR = 0.01  # error bars; smaller errors are drawn here
+_MARKS = {EQUAL: "&#10003;", ROUNDING: "&#8776;", DIFFERS: "&#10007;"}  # the best verdict first
+_SENTENCES = {
+    EQUAL: "All compared values are the same, bit for bit.",
+    ROUNDING: "The formula is the same; some last digits differ.",
+    DIFFERS: "{} differs from step {} on, first in {}.",
+}
+_ORIGINS = {
+    "": "",
+    "gradient": "The gradient differs first: another model, other inputs or another loss.",
+    "optimizer": "The optimizer differs: it gets the same gradients.",
+}
+_STYLE = """\
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #57606a; --rule: #d0d7de;
+  --c0: #0a5fb4; --c1: #a64b00; --c2: #1a7f37; --c3: #8250df; --bad: #b3001e }
+@media (prefers-color-scheme: dark) { :root { --paper: #14181d; --ink: #e6edf3; --soft: #a3adb8;
+  --rule: #3a424c; --c0: #6cb6ff; --c1: #f0a04b; --c2: #57c871; --c3: #c49bff;
+  --bad: #ff8a8a } }
+body { background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif;
+  margin: auto; max-width: 54rem; padding: 1rem; overflow-wrap: anywhere }
+h1, h2 { font-size: 1.3rem; margin-top: 2.5rem } h3 { font-size: 1rem } figure { margin: 0 }
+.EQUAL, .ROUNDING, .DIFFERS { border-left: .4rem solid var(--c2); padding-left: .8rem }
+.ROUNDING { border-color: var(--c0) } .DIFFERS { border-color: var(--bad) }
+dt, figcaption { color: var(--soft) } dd { margin: 0 0 .5rem } figcaption ul { padding: 0 }
+.box { overflow-x: auto } table { border-collapse: collapse; width: 100%; min-width: 30rem }
+th, td { border-bottom: 1px solid var(--rule); padding: .3rem .8rem .3rem 0; text-align: right }
+th:first-child { text-align: left; min-width: 10rem } tbody th { font-weight: normal }
+td, thead th { overflow-wrap: normal } figcaption li { display: flex; align-items: center }
+.plot { padding: 0 1rem 2rem 4rem } svg { overflow: visible; width: 100% }
+li svg { flex: none; width: 3rem; margin-right: .5rem } text { fill: var(--soft); font-size: .8rem }
+line { stroke: var(--rule) } .others { stroke: var(--soft); stroke-dasharray: 1 3 }
+path { fill: none; stroke: var(--c0); stroke-width: 2; vector-effect: non-scaling-stroke }
+.recorded { stroke-width: 5 } .k1, .replayed { stroke: var(--c1); stroke-dasharray: 8 4 }
+.k2 { stroke: var(--c2); stroke-dasharray: 2 4 }
+.k3 { stroke: var(--c3); stroke-dasharray: 9 4 2 4 } .bound { stroke: var(--bad) }
+"""
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>{style}</style></head><body><main><h1>{title}</h1>
+<p class="{name}"><strong>{mark} {name}</strong>: {sentence}</p>
+<h2>What was compared</h2><dl>{facts}</dl>
+{sections}
+<h2>What it does not tell</h2>{limits}
+</main></body></html>
+"""
+_FIGURE = """\
+<figure><h3>{title}</h3><div class="plot"><svg height="220" role="img">
+<title>{title}</title><desc>{about}</desc>{axes}
+<svg height="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{paths}</svg></svg></div>
+<figcaption>{about}<ul>{keys}</ul></figcaption></figure>
+"""
+
+
+class _Curve(NamedTuple):
+    style: str
+    name: str
+    values: Mapping[int, float]
+
+
+def page(
+    title: str, facts: Mapping[str, str], reports: Mapping[str, Report], limits: Sequence[str]
+) -> str:
+    """Returns a page of HTML with the reports of one comparison.
+
+    Args:
+      title: a plain text, as all other arguments; HTML in it is escaped.
+      facts: what was compared: texts, by names such as "file" and "command".
+      reports: a `Report` for each optimizer, by its name.
+      limits: what the comparison does not tell, one text each.
+    """
+    worst = max(reports, key=lambda each: list(_MARKS).index(reports[each].verdict.name))
+    name, (_, step, variable) = reports[worst].verdict.name, reports[worst].verdict.place
+    return _PAGE.format(
+        title=_text(title),
+        style=_STYLE,
+        name=name,
+        mark=_MARKS[name],
+        sentence=_SENTENCES[name].format(_text(worst), step, _text(variable)),
+        facts="".join(f"<dt>{_text(each)}</dt><dd>{_text(facts[each])}</dd>" for each in facts),
+        sections="\n".join(_section(each, report) for each, report in reports.items()),
+        limits=_listed(limits),
+    )
+
+
+def _text(text: Any) -> str:
+    """Returns a text of a file or a user, which may contain anything, for HTML."""
+    return html.escape(printable(f"{text}"))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
+
+
+def _section(name: str, report: Report) -> str:
+    texts = [_ORIGINS[report.origin], report.cause and f"Cause: {report.cause}."]
+    lines = [f"<h2>{_text(name)}</h2><p><strong>{_text(report.verdict)}</strong></p>"]
+    lines += [f"<p>{_text(each)}</p>" for each in texts if each]
+    return "\n".join([*lines, _listed(report.notes), _variables(report), _losses(report)])
+
+
+def _variables(report: Report) -> str:
+    """Returns a table and a plot of variables, the worst first."""
+    drift = {name: steps for name, steps in report.drift.items() if steps}
+    if not drift:
+        return ""
+    largest = {name: max(steps.values()) for name, steps in drift.items()}
+    over = {name: [s for s, x in steps.items() if x > BOUND] for name, steps in drift.items()}
+    names = sorted(drift, key=lambda name: (min(over[name], default=math.inf), -largest[name]))
+    rows = []
+    for name in names:
+        verdict = EQUAL if report.verdict.name == EQUAL else DIFFERS if over[name] else ROUNDING
+        if verdict != report.verdict.name == DIFFERS and name == report.verdict.place.variable:
+            verdict = f"{DIFFERS} in float64"
+        cells = verdict, min(over[name], default="none"), f"{largest[name]:.3g}"
+        rows.append(f'<th scope="row">{_text(name)}</th>{_cells("td", cells)}')
+    table = _table(rows[:_SHOWN])
+    if rows[_SHOWN:]:
+        more = counted(len(rows) - _SHOWN, "more variable")
+        table += f"<details><summary>{more}</summary>{_table(rows[_SHOWN:])}</details>"
+    curves = [_Curve(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
+    others: Dict[int, float] = {}
+    for name in names[_DRAWN:]:
+        others.update((s, max(x, others.get(s, 0.0))) for s, x in drift[name].items())
+    if others:
+        label = f"largest of {counted(len(names) - _DRAWN, 'other variable')}"
+        curves.append(_Curve("others", label, others))
+    bound = {step: BOUND for curve in curves for step in curve.values}
+    curves.append(_Curve("bound", f"bound of rounding: {BOUND:g}", bound))
+    about = f"Errors of variables in error bars (log scale), by step; up to {BOUND:g} is rounding."
+    return f"<h3>Variables</h3>{table}{_plot('Drift', about, curves, is_log=True)}"
+
+
+def _table(rows: Sequence[str]) -> str:
+    names = "variable", "verdict", f"first step over {BOUND:g}", "largest error, in error bars"
+    head = _cells('th scope="col"', names)
+    body = "".join(f"<tr>{each}</tr>" for each in rows)
+    return (
+        '<div class="box" role="group" aria-label="Variables" tabindex="0"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells(tag: str, texts: Sequence[Any]) -> str:
+    return "".join(f"<{tag}>{text}</{tag.split()[0]}>" for text in texts)
+
+
+def _losses(report: Report) -> str:
+    curves = [
+        _Curve(style, style, {s: x for s, x in enumerate(losses, start=1) if abs(x) < 1e300})
+        for style, losses in zip(("recorded", "replayed"), report.losses)
+    ]
+    about = "The loss, by step."
+    if len(curves) == 2:
+        one, other = (curve.values for curve in curves)
+        apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
+        found = f"The largest difference is {apart:.3g}, in step {step}."
+        about += f" {found if apart else 'All losses are equal.'}"
+    return _plot("Loss", about, curves, is_log=False)
+
+
+def _plot(title: str, about: str, curves: Sequence[_Curve], is_log: bool) -> str:
+    """Returns a figure, or nothing for fewer than two steps."""
+    steps = sorted({step for curve in curves for step in curve.values})
+    if len(steps) < 2:
+        return ""
+
+    def scaled(value: float) -> float:
+        return math.log10(max(value, _FLOOR)) if is_log else value
+
+    values = [scaled(x) for curve in curves for x in curve.values.values() if x < math.inf]
+    low, high = min(values), max(values)
+    margin = (high - low) / 20 or abs(high) / 20 or 1.0
+    low, high = low - margin, high + margin
+
+    def x(step: int) -> float:
+        return (step - steps[0]) / (steps[-1] - steps[0]) * 100
+
+    def y(value: float) -> float:
+        return (high - min(value, high)) / (high - low) * 100
+
+    axes = ['<text y="100%" dy="1.4em" x="-8" text-anchor="end">step</text>']
+    for step in sorted({steps[0], steps[len(steps) // 2], steps[-1]}):
+        at = f'x="{x(step):.2f}%" y="100%" dy="1.4em" text-anchor="middle"'
+        axes.append(f"<text {at}>{step}</text>")
+    for value in _ticks(low, high, 1.0 if is_log else 0.0):
+        at, label = f"{y(value):.2f}%", 10.0**value if is_log else value
+        axes.append(f'<line x2="100%" y1="{at}" y2="{at}"/>')
+        axes.append(f'<text x="-8" y="{at}" dy=".3em" text-anchor="end">{label:.6g}</text>')
+    paths, keys = [], []
+    for style, name, curve in curves:
+        points = " ".join(f"{x(s):.2f},{y(scaled(curve[s])):.2f}" for s in sorted(curve))
+        paths.append(f'<path class="{style}" d="M{points}"/>')
+        key = f'<svg aria-hidden="true" height="12"><path class="{style}" d="M0,6 H44"/></svg>'
+        keys.append(f"<li>{key}{_text(name)}</li>")
+    return _FIGURE.format(
+        title=title, about=about, axes="".join(axes), paths="".join(paths), keys="".join(keys)
+    )
+
+
+def _ticks(low: float, high: float, smallest: float) -> List[float]:
+    """Returns two to six round numbers between two numbers."""
+    unit = 10.0 ** math.floor(math.log10((high - low) / 6))
+    size = next(unit * k for k in (1, 2, 5, 10, 20) if unit * k >= max((high - low) / 6, smallest))
+    return [size * k for k in range(math.ceil(low / size), math.floor(high / size) + 1)]
