@@ -53,6 +53,8 @@ def add_command(commands: terminal.Commands):
     parser.add_argument("--with", metavar="TARGET", dest="target", required=True, help="see below")
     what = "an argument of TARGET: a hyperparameter, several with commas, or a constant"
     terminal.add_list(parser, "--map", "ARGUMENT=SOURCE", what)
+    parser.add_argument("--html", metavar="FILE", help="write the report as a page, too")
+    parser.add_argument("--overwrite", action="store_true", help="replace this FILE if it exists")
 
 
 def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
@@ -85,6 +87,8 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     from legacy_opt import proofs
     from legacy_opt.recorded.proofs.reference import with_ends
 
+    if arguments.html:
+        special_files.refuse_existing(arguments.html, arguments.overwrite)
     kinds = None
     if arguments.target.partition(":")[0] in ("tf", "to_keras"):
         importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
@@ -96,4 +100,10 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     proof = proofs.read(arguments.file)
     proof = with_ends(proof, proof.ends)  # those of a file from others may be wrong
     report = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
-    return prove_report.outcome(arguments.target, {proof.record.optimizer: (proof, report)})
+    found = {proof.record.optimizer: (proof, report)}
+    if arguments.html:
+        from . import prove_page
+
+        facts = {"file": arguments.file, "implementation": arguments.target}
+        prove_page.write(arguments.html, facts, found, proof.made)
+    return prove_report.outcome(arguments.target, found)

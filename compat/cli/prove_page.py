@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from legacy_opt.proofs import BOUND, DIFFERS, EQUAL, ROUNDING, Report
+from legacy_opt.recorded.writing import replaced
 
 from ..plain_text import counted, printable
+from .prove_report import listed, power
 
 _SHOWN = 20  # variables of a table; the others are folded
 _DRAWN = 4  # variables with a curve; one more curve has the largest errors of the others
@@ -60,43 +62,64 @@ _PAGE = """\
 <h2>What it does not tell</h2>{limits}
 </main></body></html>
 """
+_TABLE = """\
+<div class="box" role="group" aria-label="Variables" tabindex="0"><table>
+<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
+"""
 _FIGURE = """\
 <figure><h3>{title}</h3><div class="plot"><svg height="220" role="img">
 <title>{title}</title><desc>{about}</desc>{axes}
 <svg height="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{paths}</svg></svg></div>
 <figcaption>{about}<ul>{keys}</ul></figcaption></figure>
 """
+Found = Mapping[str, Tuple[Any, Report]]  # pairs of a `Proof` and its report, by optimizers
+_Curve = Tuple[str, str, Mapping[int, float]]  # a style, a name, and values by step
 
 
-class _Curve(NamedTuple):
-    style: str
-    name: str
-    values: Mapping[int, float]
+def write(path: str, facts: Mapping[str, str], found: Found, made: Mapping[str, Any]):
+    """Writes a page into a file, which is complete or not written; see `page`."""
+    with replaced(path) as temporary:
+        temporary.write_text(page(facts, found, made), encoding="utf-8")
 
 
-def page(
-    title: str, facts: Mapping[str, str], reports: Mapping[str, Report], limits: Sequence[str]
-) -> str:
-    """Returns a page of HTML with the reports of one comparison.
-
-    Args:
-      title: a plain text, as all other arguments; HTML in it is escaped.
-      facts: what was compared: texts, by names such as "file" and "command".
-      reports: a `Report` for each optimizer, by its name.
-      limits: what the comparison does not tell, one text each.
-    """
+def page(facts: Mapping[str, str], found: Found, made: Mapping[str, Any]) -> str:
+    """Returns reports as HTML: `facts` are what was compared, `made` how the file was made."""
+    reports = {name: report for name, (_, report) in found.items()}
     worst = max(reports, key=lambda each: list(_MARKS).index(reports[each].verdict.name))
     name, (_, step, variable) = reports[worst].verdict.name, reports[worst].verdict.place
+    versions = {name: each for report in reports.values() for name, each in report.versions.items()}
+    more = {"recorded": made.get("command"), "recorded with": made.get("versions")}
+    steps = max(len(proof.hyperparameters) for proof, _ in found.values())
+    more.update({"steps": steps, "replayed with": versions})
+    rows = [(each, _plain(text)) for each, text in {**facts, **more}.items() if text]
     return _PAGE.format(
-        title=_text(title),
+        title=_text(", ".join(facts.values())),
         style=_STYLE,
         name=name,
         mark=_MARKS[name],
         sentence=_SENTENCES[name].format(_text(worst), step, _text(variable)),
-        facts="".join(f"<dt>{_text(each)}</dt><dd>{_text(facts[each])}</dd>" for each in facts),
+        facts="".join(f"<dt>{_text(each)}</dt><dd>{_text(text)}</dd>" for each, text in rows),
         sections="\n".join(_section(each, report) for each, report in reports.items()),
-        limits=_listed(limits),
+        limits=_items(_limits(found, made, steps)),
     )
+
+
+def _limits(found: Found, made: Mapping[str, Any], steps: int) -> List[str]:
+    """Returns what the reports do not tell, one text each."""
+    texts = ["Gradients come from the file: the model that computes them was not compared."]
+    if any(report.losses for _, report in found.values()):
+        texts = ["Inputs come from the file: the program that reads the data was not compared."]
+    texts += [f"Steps after step {steps}, other inputs and several processes were not compared."]
+    if made.get("by") == "draw":
+        texts += [power(proof) for proof, _ in found.values()]
+    return texts + [_plain(each) for each in made.get("left_out") or []]
+
+
+def _plain(value: Any) -> str:
+    """Returns a part of the JSON text of a file."""
+    if isinstance(value, dict):
+        return listed(value)
+    return " ".join(f"{each}" for each in value) if isinstance(value, list) else f"{value}"
 
 
 def _text(text: Any) -> str:
@@ -104,7 +127,7 @@ def _text(text: Any) -> str:
     return html.escape(printable(f"{text}"))
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _items(texts: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
 
 
@@ -112,7 +135,7 @@ def _section(name: str, report: Report) -> str:
     texts = [_ORIGINS[report.origin], report.cause and f"Cause: {report.cause}."]
     lines = [f"<h2>{_text(name)}</h2><p><strong>{_text(report.verdict)}</strong></p>"]
     lines += [f"<p>{_text(each)}</p>" for each in texts if each]
-    return "\n".join([*lines, _listed(report.notes), _variables(report), _losses(report)])
+    return "\n".join([*lines, _items(report.notes), _variables(report), _losses(report)])
 
 
 def _variables(report: Report) -> str:
@@ -128,47 +151,40 @@ def _variables(report: Report) -> str:
         verdict = EQUAL if report.verdict.name == EQUAL else DIFFERS if over[name] else ROUNDING
         if verdict != report.verdict.name == DIFFERS and name == report.verdict.place.variable:
             verdict = f"{DIFFERS} in float64"
-        cells = verdict, min(over[name], default="none"), f"{largest[name]:.3g}"
-        rows.append(f'<th scope="row">{_text(name)}</th>{_cells("td", cells)}')
+        cells = f"<td>{verdict}</td><td>{min(over[name], default='none')}</td>"
+        cells += f"<td>{largest[name]:.3g}</td>"
+        rows.append(f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>')
     table = _table(rows[:_SHOWN])
     if rows[_SHOWN:]:
         more = counted(len(rows) - _SHOWN, "more variable")
         table += f"<details><summary>{more}</summary>{_table(rows[_SHOWN:])}</details>"
-    curves = [_Curve(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
+    curves: List[_Curve] = [(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
     others: Dict[int, float] = {}
     for name in names[_DRAWN:]:
         others.update((s, max(x, others.get(s, 0.0))) for s, x in drift[name].items())
     if others:
         label = f"largest of {counted(len(names) - _DRAWN, 'other variable')}"
-        curves.append(_Curve("others", label, others))
-    bound = {step: BOUND for curve in curves for step in curve.values}
-    curves.append(_Curve("bound", f"bound of rounding: {BOUND:g}", bound))
+        curves.append(("others", label, others))
+    bound = {step: BOUND for _, _, curve in curves for step in curve}
+    curves.append(("bound", f"bound of rounding: {BOUND:g}", bound))
     about = f"Errors of variables in error bars (log scale), by step; up to {BOUND:g} is rounding."
     return f"<h3>Variables</h3>{table}{_plot('Drift', about, curves, is_log=True)}"
 
 
 def _table(rows: Sequence[str]) -> str:
     names = "variable", "verdict", f"first step over {BOUND:g}", "largest error, in error bars"
-    head = _cells('th scope="col"', names)
-    body = "".join(f"<tr>{each}</tr>" for each in rows)
-    return (
-        '<div class="box" role="group" aria-label="Variables" tabindex="0"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cells(tag: str, texts: Sequence[Any]) -> str:
-    return "".join(f"<{tag}>{text}</{tag.split()[0]}>" for text in texts)
+    head = "".join(f'<th scope="col">{each}</th>' for each in names)
+    return _TABLE.format(head=head, rows="".join(rows))
 
 
 def _losses(report: Report) -> str:
-    curves = [
-        _Curve(style, style, {s: x for s, x in enumerate(losses, start=1) if abs(x) < 1e300})
+    curves: List[_Curve] = [
+        (style, style, {s: x for s, x in enumerate(losses, start=1) if abs(x) < 1e300})
         for style, losses in zip(("recorded", "replayed"), report.losses)
     ]
     about = "The loss, by step."
     if len(curves) == 2:
-        one, other = (curve.values for curve in curves)
+        one, other = (curve for _, _, curve in curves)
         apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
         found = f"The largest difference is {apart:.3g}, in step {step}."
         about += f" {found if apart else 'All losses are equal.'}"
@@ -177,15 +193,15 @@ def _losses(report: Report) -> str:
 
 def _plot(title: str, about: str, curves: Sequence[_Curve], is_log: bool) -> str:
     """Returns a figure, or nothing for fewer than two steps."""
-    steps = sorted({step for curve in curves for step in curve.values})
+    steps = sorted({step for _, _, curve in curves for step in curve})
     if len(steps) < 2:
         return ""
 
     def scaled(value: float) -> float:
         return math.log10(max(value, _FLOOR)) if is_log else value
 
-    values = [scaled(x) for curve in curves for x in curve.values.values() if x < math.inf]
-    low, high = min(values), max(values)
+    values = [scaled(x) for _, _, curve in curves for x in curve.values() if x < math.inf]
+    low, high = min(values + [0.0] * is_log), max(values)  # one error bar at least
     margin = (high - low) / 20 or abs(high) / 20 or 1.0
     low, high = low - margin, high + margin
 

@@ -19,6 +19,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.command_line.test_prove_page import example
+
 SITE = Path(os.environ["LEGACY_OPT_SITE"])
 AXE = Path(os.environ["AXE"]).read_text(encoding="utf-8")
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
@@ -210,3 +212,28 @@ def test_screenshots(site, browser, name):
             theme(browser, each)
             path = folder / f"{Path(name).stem}-{pixels}-{each}.png"
             assert browser.save_screenshot(str(path))
+
+
+@pytest.mark.parametrize("each", ["light", "dark"])
+def test_a_page_of_prove(browser, each, tmp_path):
+    """No sideways scroll on a phone, no message in the console, contrast in both themes."""
+    path = tmp_path / "prove.html"
+    path.write_text(example(), encoding="utf-8")
+    media = {"features": [{"name": "prefers-color-scheme", "value": each}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    folder = SITE.parent / "screenshots"
+    folder.mkdir(exist_ok=True)
+    for pixels in PHONE, 1300:
+        browser.get_log("browser")
+        width(browser, pixels, 4000)
+        browser.get(path.as_uri())
+        sizes = "return [document.documentElement.scrollWidth, document.querySelector("
+        sizes += "'figcaption li').clientHeight, document.querySelector('.plot > svg').clientWidth]"
+        scrolled, line, plot = browser.execute_script(sizes)
+        assert scrolled <= pixels and line < 120 and plot > 0.6 * min(pixels, 800)
+        assert browser.get_log("browser") == []
+        assert browser.save_screenshot(str(folder / f"prove-{pixels}-{each}.png"))
+        browser.execute_script("document.querySelector('details').open = true")
+        browser.execute_script(AXE)
+        violations = browser.execute_async_script(RUN_AXE, RULES)
+        assert violations == [], json.dumps(violations, indent=1)[:3000]
