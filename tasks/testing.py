@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -23,6 +24,7 @@ from tasks.environments import (
 )
 
 TURNS = "--turns"
+DAY = int(time.time() // 86400)  # the log shows it, so that a run of another day can be repeated
 # Tests that need pandas and matplotlib.
 NO_EXAMPLES = [f"--ignore=tests/{folder}" for folder in sorted(lanes.TESTS_WITH_EXAMPLES)]
 SLOWEST = 50
@@ -93,10 +95,11 @@ def run_tests(session, name, python, words, env=None):
     path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
-    # One process runs all tests of a file, because these tests share fixtures and Sessions.
+    command = [python, "-m", "pytest", "-q", f"--report={path}"]
     workers = os.environ.get("WORKERS", "2")
-    command = [python, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile"]
-    command.append(f"--report={path}")
+    if workers != "1":  # a single worker of xdist would import TensorFlow beside the main process
+        # One process runs all tests of a file, because these tests share fixtures and Sessions.
+        command += ["-n", workers, "--dist", "loadfile"]
     kernels = {"LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}  # of all lanes
     try:
         with counted(name):
@@ -108,11 +111,14 @@ def run_tests(session, name, python, words, env=None):
 
 def turn_of(lane, words):
     """Returns the arguments for pytest, in which --turns is replaced by --turn of this lane."""
-    if TURNS not in words:
-        return words
     found = [each for each in LANES if each == lane or lanes.find_python(each.python)]
-    turn = f"--turn={1 + found.index(lane)}/{len(found)}"
-    return [turn if word == TURNS else word for word in words]
+    return with_turn(words, 1 + found.index(lane), len(found))
+
+
+def with_turn(words, number, total):
+    """Returns the arguments for pytest, in which --turns is replaced by --turn and --day."""
+    turn = [f"--turn={number}/{total}", f"--day={DAY}"]
+    return [each for word in words for each in (turn if word == TURNS else [word])]
 
 
 @nox.session(python=False)
@@ -167,7 +173,7 @@ def oldest_keras(session):
         session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
     # With --turns, this run and the newest lane divide the long tests of Keras 3: see
     # `_lanes_with` in tests/support/turns.py.
-    words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
+    words = with_turn(session.posargs, 1, 2)
     words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]
     run_tests(session, home.name, python, words, env)
 

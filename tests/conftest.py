@@ -17,6 +17,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("legacy-opt")
     group.addoption("--full", action="store_true", help="run every combination and the slow tests")
     group.addoption("--turn", type=turns.turn, metavar="2/5", help="run the share of lane 2 of 5")
+    group.addoption("--day", type=int, help="with --turn: of long cells, run those of this day")
     group.addoption("--report", help="write outcomes, skips and durations to this JSON file")
 
 

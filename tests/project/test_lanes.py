@@ -74,7 +74,9 @@ def run_suite(folder, source, *options, keras=2):
     (suite / "test_suite.py").write_text(source)
     account = folder / "account.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
-    command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=" + MARKERS]
+    # Without --confcutdir, pytest would look at all files of /tmp, which others delete meanwhile.
+    command += ["--rootdir", str(folder), "--confcutdir", str(folder)]
+    command += ["-c", os.devnull, "-o", "markers=" + MARKERS]
     done = subprocess.run(
         command + [f"--report={account}"] + list(options),
         cwd=str(folder),
@@ -326,6 +328,26 @@ def test_long_tests_run_some_of_their_cells(monkeypatch, days, count):
     assert days == 1e9 or set(turns.daily(few)) == set(few) & set(chosen)
 
 
+@pytest.mark.parametrize("cost, days", [(1.0, 1), (1.01, 2), (4.0, 2), (4.01, 4), (60, 4)])
+def test_long_cells_come_round(monkeypatch, cost, days):
+    cells = [Item("test_cell", number=number) for number in range(200)]
+    costs = {"tests/test_it.py::test_cell": 200 * cost * turns.LONG}
+    monkeypatch.setattr(turns, "seconds", lambda: costs)
+    assert list(turns.of_day(cells, None, 2, 5)) == cells
+    found = [set(turns.of_day(cells, day, 2, 5)) for day in range(20000, 20000 + days)]
+    assert set().union(*found) == set(cells) and sum(map(len, found)) == len(cells)
+    assert min(map(len, found)) > 100 / days
+    # The next lane is a day ahead: of a cell that each lane runs, some lanes run it on each day.
+    assert found[0] == set(turns.of_day(cells, 19999, 3, 5))
+
+
+def test_the_users_of_a_slow_fixture_run_on_the_same_day(monkeypatch):
+    items = [Item("test_one", fixture=number) for number in range(10)] + [Item("test_other")]
+    monkeypatch.setattr(turns, "seconds", lambda: {"tests/test_it.py::fixture": 100})
+    found = [set(turns.of_day(items, day, 1, 5)) for day in range(4)]
+    assert sorted(map(len, found)) == [1, 1, 1, 11]
+
+
 def test_longest_files_come_first():
     items = [Item(f"test_{number}") for number in range(3)]
     names = "short", "middle", "long"
@@ -494,14 +516,17 @@ def test_it(number):
 
 
 def test_a_test_that_ran_on_no_lane_keeps_its_duration(tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "seconds", lambda: {"left": 9, "removed": 9, "ran": 9})
+    known = dict.fromkeys(["left", "removed", "ran", "f::test_left", "f::test_gone", "f::made"], 9)
+    monkeypatch.setattr(turns, "seconds", lambda: known)
     monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
     reports = [
         {"seconds_of_tests": {"ran[1]": 2}, "left_out": {turns.TOO_MANY: {"left": 3, "ran": 2}}},
         {"seconds_of_tests": {"ran[1]": 8, "short": 0.01}, "left_out": {}},
+        {"seconds_of_tests": {}, "left_out": {turns.ANOTHER_DAYS_TURN: {"f::test_left": 1}}},
     ]
-    paths = [tmp_path / "1.15.json", tmp_path / "2.21.json"]
+    paths = [tmp_path / f"{number}.json" for number in range(3)]
     for path, report in zip(paths, reports):
         path.write_text(json.dumps({**report, "seconds_of_shared_fixtures": {}}))
     seconds.main(paths)
-    assert json.loads(turns.SECONDS.read_text()) == {"left": 9, "ran": (2 * 3 + 8) / 2}
+    kept = dict.fromkeys(["left", "f::test_left", "f::made"], 9)
+    assert json.loads(turns.SECONDS.read_text()) == {**kept, "ran": (2 * 3 + 8) / 2}

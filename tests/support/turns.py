@@ -12,6 +12,10 @@ on one lane. If the cells take longer than `DAY` on one lane, only some of them 
 their share falls with the square root of the duration. Tests with the mark `every_lane` are never
 divided. Of tests with the mark `one_lane`, each cell runs on one lane.
 
+With the option `--day`, the number of a day, cells that take longer than `LONG` come round: each
+runs every second day or, if it takes longer than four times `LONG`, every fourth day. On the days
+between, other lanes run the cells of the mark `every_lane`.
+
 If possible, cells of one file with the same optimizer and dtype run on the same lanes, because they
 are compared with the same Session runs, which are cached. If possible, tests of one file that use
 the same slow fixture run on the same lanes, too.
@@ -32,12 +36,14 @@ from allpairspy import AllPairs
 ParameterSet = type(pytest.param())
 BUDGET = 0.04  # seconds that all cells of a test may take on one lane
 DAY = 0.12  # seconds; of tests that take longer on one lane, only some cells run on any lane
+LONG = 1.0  # seconds; cells that take longer, alone or with a shared fixture, do not run each day
 # A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
 # take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
 TOO_MANY = "many cells of a long test: make test-full"
+ANOTHER_DAYS_TURN = "comes round every second or fourth day; `make test-full` runs all cells"
 ANOTHER_LANES_TURN = "runs on another lane; `make test-full` runs all cells"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
@@ -66,17 +72,19 @@ def pytest_make_parametrize_id(val):
 
 def pytest_collection_modifyitems(config, items):
     """Deselects slow cells and cells of other lanes; config.left_out gets their counts."""
-    left = {TOO_SLOW: [], TOO_MANY: [], ANOTHER_LANES_TURN: []}
+    left = {TOO_SLOW: [], TOO_MANY: [], ANOTHER_LANES_TURN: [], ANOTHER_DAYS_TURN: []}
     if not config.getoption("full"):
         left[TOO_SLOW] = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         if config.getoption("turn"):
             chosen = set(daily(items))
             here = chosen & set(share(items, *config.getoption("turn")))
-            elsewhere = chosen - here
+            today = here & set(of_day(items, config.getoption("day"), *config.getoption("turn")))
+            elsewhere, later = chosen - here, here - today
             left[TOO_MANY] = [item for item in items if item not in chosen]
             left[ANOTHER_LANES_TURN] = [item for item in items if item in elsewhere]
-            items[:] = [item for item in items if item in here]
+            left[ANOTHER_DAYS_TURN] = [item for item in items if item in later]
+            items[:] = [item for item in items if item in today]
     if hasattr(config, "workerinput"):  # with xdist
         items[:] = longest_first(items)
     config.hook.pytest_deselected(items=[item for each in left.values() for item in each])
@@ -177,6 +185,26 @@ def share(items, number, total):
         if not fixture_seconds:
             position += _number(_compared_by(item))
         if (position + lane) % lanes < max(1, times):
+            yield item
+
+
+def of_day(items, day, number, total):
+    """Yields the cells that one lane runs on a day, if they are chosen and this lane's.
+
+    Args:
+      items: all cells.
+      day: the number of the day, or None for the cells of all days.
+      number: the number of this lane, from 1. Neighbours run a cell on different days.
+      total: the number of lanes.
+    """
+    cells = collections.Counter(map(test_of, items))
+    for item in items:
+        fixture_seconds = _longest_fixture([item])
+        test = test_of(item)
+        cost = max(seconds().get(test, 0) / cells[test], fixture_seconds)
+        days = 1 if day is None or cost <= LONG else 2 if cost <= 4 * LONG else 4
+        position = _number(file_of(item.nodeid) if fixture_seconds else item.nodeid)
+        if (position + (day or 0) + number - total) % days == 0:
             yield item
 
 

@@ -35,7 +35,8 @@ def of_all_cells(report):
         seconds[test] += each
         cells[test] += 1
     left_out = collections.Counter(report["left_out"].get(turns.ANOTHER_LANES_TURN, {}))
-    left_out.update(report["left_out"].get(turns.TOO_MANY, {}))
+    for reason in turns.TOO_MANY, turns.ANOTHER_DAYS_TURN:
+        left_out.update(report["left_out"].get(reason, {}))
     tests = {test: seconds[test] * (1 + left_out[test] / cells[test]) for test in seconds}
     return dict(tests, **report["seconds_of_shared_fixtures"])
 
@@ -43,7 +44,8 @@ def of_all_cells(report):
 def main(paths):
     """Writes the mean duration over the lanes, for each test or fixture that exceeds the budget.
 
-    A test whose daily cells ran on no lane keeps its last duration: without it, all would run.
+    A test whose daily cells ran on no lane keeps its last duration: without it, all would run. The
+    fixtures of its file keep theirs, too.
     """
     lanes = collections.defaultdict(list)
     left_out = set()
@@ -53,7 +55,12 @@ def main(paths):
         for test, seconds in of_all_cells(report).items():
             lanes[test].append(seconds)
     means = {test: round(sum(each) / len(each), 2) for test, each in lanes.items()}
-    known = {test: each for test, each in turns.seconds().items() if test in left_out}
+    files = set(map(turns.file_of, left_out))
+    known = {
+        name: each
+        for name, each in turns.seconds().items()
+        if name in left_out or "::test_" not in name and turns.file_of(name) in files
+    }
     long = {
         test: mean
         for test, mean in sorted({**known, **means}.items())
