@@ -8,13 +8,14 @@ TOOLS := .venv/bin/python
 NOX = $(TOOLS) -m nox --session
 # If all lanes run, they divide long tests among themselves. A single lane runs them completely.
 TURNS := $(if $(LANE)$(findstring --turns,$(ARGS)),,--turns)
-# The newest lane comes first because it takes longest: with `make --jobs 2`, the others end with it.
-NEWEST_FIRST := python3 -c 'import lanes; print(*(lane.name for lane in reversed(lanes.LANES)))'
-TESTED := $(or $(LANE),$(shell $(NEWEST_FIRST)))
+# The newest and the oldest lane come first: they take longest, and the handover waits for them.
+NAMES := $(shell python3 -c 'import lanes; print(*(lane.name for lane in reversed(lanes.LANES)))')
+ENDS := $(firstword $(NAMES)) $(lastword $(NAMES))
+TESTED := $(or $(LANE),$(ENDS) $(filter-out $(ENDS),$(NAMES)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
+.PHONY: help demo environments test tested-handover test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
 	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
@@ -26,12 +27,15 @@ demo: $(TOOLS) ## train on a year of real flights
 environments: $(TOOLS) ## install TensorFlow in the environments of all lanes, two at a time
 	python3 lanes.py list | cut -d' ' -f1 | xargs -P 2 -I NAME $(NOX) "prepare(NAME)"
 
-test: $(TESTED:%=test-on-%) ## run the tests on every lane (LANE=1.15: on one)
-	$(NOX) handover report -- $(TESTED)
+test: $(TESTED:%=test-on-%) tested-handover ## run the tests on every lane (LANE=1.15: on one)
+	$(NOX) report -- $(TESTED) handover
 
 # `report` fails if one of these fails: until then, the other lanes are tested.
 test-on-%: $(TOOLS)
 	-$(NOX) "test($*)" -- $(TURNS) $(ARGS)
+
+tested-handover: $(patsubst %,test-on-%,$(filter $(ENDS),$(TESTED)))
+	-$(NOX) handover -- $(TESTED)
 
 test-full: ## run the tests with every combination of parameters, and the slow tests
 	$(MAKE) test TURNS=--full

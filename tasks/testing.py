@@ -48,21 +48,27 @@ def test(session, lane):
     With --turns, the lanes whose Python is installed divide the long tests among themselves. The
     result is written into a file, because `report` runs in another process than these tests.
     """
-    result_file(lane.name).unlink(missing_ok=True)
-    results[lane.name] = "failed before its tests ended"
-    try:
+    with left_for_report(lane.name, spent):
         python = environment(session, lane, lanes.needs_examples(session.posargs))
         session.run(python, "-m", "legacy_opt", "doctor", external=True)
         run_tests(session, lane.name, python, turn_of(lane, session.posargs))
         results[lane.name]["passed"] = True
+
+
+@contextlib.contextmanager
+def left_for_report(name, times):
+    """Leaves `results[name]` and `times`, in seconds by task, in a file for `report`."""
+    result_file(name).unlink(missing_ok=True)
+    results[name] = "failed before its end"
+    try:
+        yield
     finally:
         ENVIRONMENTS.mkdir(exist_ok=True)
-        content = json.dumps([results[lane.name], spent])
-        lanes.replace_file(result_file(lane.name), content)
+        lanes.replace_file(result_file(name), json.dumps([results[name], times]))
 
 
 def result_file(name):
-    """Returns the file in which `test` leaves the result of a lane for `report`."""
+    """Returns the file in which a lane or the handover leaves its result for `report`."""
     return ENVIRONMENTS / f"result-{name}.json"
 
 
@@ -129,27 +135,31 @@ def handover(session):
     """
     old, new = LANES[0], LANES[-1]
     read_results(session.posargs)
-    if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
-        session.skip(f"lanes {old.name} and {new.name} are needed")
-    script = ["-m", "tests.tools.handover"]
-    pythons = {lane: environment(session, lane) for lane in (old, new)}
-    results["handover"] = "failed"
-    home = ENVIRONMENTS / "handover"
-    shutil.rmtree(str(home), ignore_errors=True)
-    there, away, back = (str(home / name) for name in ("there", "away", "back"))
-    session.run(pythons[old], *script, "write", there, external=True)
-    session.run(pythons[new], *script, "continue", there, away, external=True)
-    session.run(pythons[old], *script, "continue", away, back, external=True)
-    reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
-    model = ["-m", "tests.tools.estimator_handover", str(home / "estimator")]
-    for steps, lane in enumerate((old, new, old), 1):
-        session.run(pythons[lane], *model, str(20 * steps), external=True)
-    results["handover"] = ("\n" + " " * 10).join(reports)
+    with left_for_report("handover", {}):
+        if results.keys() - {"handover"} and not all(
+            isinstance(results.get(lane.name), dict) for lane in (old, new)
+        ):
+            results["handover"] = f"skipped: lanes {old.name} and {new.name} are needed"
+            session.skip(results["handover"])
+        script = ["-m", "tests.tools.handover"]
+        pythons = {lane: environment(session, lane) for lane in (old, new)}
+        home = ENVIRONMENTS / "handover"
+        shutil.rmtree(str(home), ignore_errors=True)
+        there, away, back = (str(home / name) for name in ("there", "away", "back"))
+        session.run(pythons[old], *script, "write", there, external=True)
+        session.run(pythons[new], *script, "continue", there, away, external=True)
+        session.run(pythons[old], *script, "continue", away, back, external=True)
+        reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
+        model = ["-m", "tests.tools.estimator_handover", str(home / "estimator")]
+        for steps, lane in enumerate((old, new, old), 1):
+            session.run(pythons[lane], *model, str(20 * steps), external=True)
+        results["handover"] = ("\n" + " " * 10).join(reports)
 
 
 def read_results(words):
-    """Adds the results of the lanes named in `words`, whose `test` ran in other processes."""
-    for name in [lane.name for lane in LANES if lane.name in words and lane.name not in results]:
+    """Adds the results named in `words`, of lanes and the handover, which other processes left."""
+    names = [*(lane.name for lane in LANES), "handover"]
+    for name in [name for name in names if name in words and name not in results]:
         path = result_file(name)
         content = path.read_text(encoding="utf-8") if path.exists() else '["failed", {}]'
         results[name], times = json.loads(content)
@@ -182,8 +192,8 @@ def oldest_keras(session):
 def report(session):
     """Prints the results of the lanes, and the slowest tests.
 
-    Arguments are the names of lanes that `test` has tested in other processes. If the tests of one
-    of these have failed, the session fails.
+    Arguments are the names of lanes that `test` has tested in other processes, and "handover" if
+    another process did it. If one of these has failed, the session fails.
     """
     read_results(session.posargs)
     row = "%-14s%8s%8s%8s%9s%9s%9s"
@@ -197,13 +207,13 @@ def report(session):
         session.error("No lane has run.")
     failed = [name for name in results if name in session.posargs and not has_passed(name)]
     if failed:
-        session.error(f"The tests have failed on {', '.join(failed)}.")
+        session.error(f"These have failed: {', '.join(failed)}.")
 
 
 def has_passed(name):
-    """Returns whether the tests of a lane have passed, or were skipped for want of its Python."""
+    """Returns whether a lane's tests or the handover have passed, or were skipped."""
     result = results[name]
-    return result.startswith("skipped") if isinstance(result, str) else "passed" in result
+    return "passed" in result if isinstance(result, dict) else not result.startswith("failed")
 
 
 def account(row, name):
