@@ -7,7 +7,7 @@ import importlib
 from typing import Any, Dict, TextIO
 
 from .. import plain_text, special_files
-from . import prove_report, terminal
+from . import prove_report, prove_resume, terminal
 
 _SUMMARY = "check that an implementation computes the same as a rule"
 _DRAW = """\
@@ -55,6 +55,7 @@ def add_command(commands: terminal.Commands):
     terminal.add_list(parser, "--map", "ARGUMENT=SOURCE", what)
     parser.add_argument("--html", metavar="FILE", help="write the report as a page, too")
     parser.add_argument("--overwrite", action="store_true", help="replace this FILE if it exists")
+    prove_resume.add_command(subcommands)
 
 
 def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:

@@ -32,7 +32,10 @@ from .quiet import silence
 
 SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2  # exit codes; for bad input, nothing is written
 # Commands that do not need it.
-_WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export", "prove draw", "prove replay")
+_WITHOUT_TENSORFLOW = (
+    *("audit", "completion", "docs", "export"),
+    *("prove draw", "prove replay", "prove resume"),
+)
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 

@@ -8,6 +8,7 @@ library of the implementation. `legacy-opt docs prove` has examples.
 """
 
 from legacy_opt.proofs.replaying import Report, replay
+from legacy_opt.proofs.resuming import Finding, Resumed, resume
 from legacy_opt.proofs.targets import Target, find
 from legacy_opt.recorded.proofs.drawing import draw
 from legacy_opt.recorded.proofs.files import read, write
@@ -37,4 +38,4 @@ __all__ = [
     "Run",
 ]
 __all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "read_run", "replay", "write"]
-__all__ += ["write_run"]
+__all__ += ["Finding", "Resumed", "resume", "write_run"]

@@ -74,8 +74,9 @@ ALLOWED = {
         ".state.checkpoint_files",
     ],
     ".state.checkpoints": [
-        *[*OF_V1, "recorded", *SHARED, ".state.user_objects", ".in_keras.beta_powers"],
-        *[*ADAPTED, ".state.checkpoint_files", ".state.checkpoint_contents"],
+        *[*OF_V1, "recorded", "proofs", *SHARED, ".state.user_objects"],
+        *[".in_keras.beta_powers", *ADAPTED],
+        *[".state.checkpoint_files", ".state.checkpoint_contents"],
     ],
     # Old names, and programs that use them.
     ".contrib": ["versions", "core"],

@@ -8,6 +8,8 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
+from legacy_opt.recorded.neighbours import slot_of_keras
+
 from ... import file_endings
 from ..checkpoint_files import keras_files, paths
 from ..checkpoint_files.errors import CheckpointError
@@ -85,22 +87,10 @@ def state_in_h5(path: str, model: keras_files.ModelInH5) -> Dict[Pair, str]:
     keys = {}
     longest_first = sorted(model.weights, key=len, reverse=True)
     for name, key in model.state.items():
-        pair = _pair(name, longest_first)
+        pair = slot_of_keras(name, longest_first)
         if keys.setdefault(pair, key) != key and pair[0]:  # a wrapper may have its own `iter`
             raise CheckpointError(f"{path!r} has two states called {pair[1]!r} of {pair[0]!r}.")
     return keys
-
-
-def _pair(name: str, variables: List[str]) -> Pair:
-    # OptimizerV2 has names like "Adam/dense/kernel/m", TensorFlow 2.11 to 2.15 also
-    # "Adam/m/dense/kernel", and Keras 3 "adam/dense_kernel_m".
-    for variable in variables:
-        for form in (variable, variable.replace("/", "_")):
-            before, found, after = f"/{name}".rpartition(f"/{form}")
-            slot = after[1:] or before.rpartition("/")[2]
-            if found and slot and after[:1] in ("", "/", "_") and "/" not in slot:
-                return variable, slot
-    return "", name.rpartition("/")[2]
 
 
 def _in_h5(path: str) -> SavedByKeras2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 KERAS, TORCH, OPTAX = "Keras", "PyTorch", "optax"
 
@@ -39,6 +39,21 @@ def of_library(library: str) -> Mapping[str, List[Neighbour]]:
             for rule in row.rules:
                 found.setdefault(rule, []).append(row)
     return found
+
+
+def slot_of_keras(name: str, variables: Sequence[str]) -> Tuple[str, str]:
+    """Returns (variable, slot) for the name of an optimizer's variable in Keras; else ("", name).
+
+    The name is "Adam/dense/kernel/m" in Keras 2, or "Adam/m/dense/kernel" from TensorFlow 2.11 to
+    2.15, and "adam/dense_kernel_m" in Keras 3. Of the `variables`, the longest are first.
+    """
+    for variable in variables:
+        for form in (variable, variable.replace("/", "_")):
+            before, found, after = f"/{name}".rpartition(f"/{form}")
+            slot = after[1:] or before.rpartition("/")[2]
+            if found and slot and after[:1] in ("", "/", "_") and "/" not in slot:
+                return variable, slot
+    return "", name.rpartition("/")[2]
 
 
 def _epsilon(ours: Mapping[str, Any]) -> float:

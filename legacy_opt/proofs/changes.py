@@ -1,0 +1,151 @@
+"""Changes of an array around a save and a load. A change is named if it gives the exact result."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import re
+from typing import Any, Iterable, Iterator, Mapping, Optional, Tuple
+
+import numpy as np
+
+from legacy_opt.proofs.states import STEPS, Key
+
+Change = Tuple[str, str]  # the cause, and a predicate for users
+_BETAS = (0.9, 0.999, 0.99, 0.95, 0.98, 0.5)
+_MOST_POWERS = 100_000
+_AVERAGE = re.compile(r"average|avg|(?<![a-z])(?:ema|swa)(?![a-z])", re.IGNORECASE)
+
+
+def label(key: Key) -> str:
+    """Returns the name of a value for users."""
+    return " of ".join(each for each in reversed(key) if each)
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two arrays have the same shape and values; NaN is the same as NaN."""
+    if x.shape != y.shape or x.size and not x.flat[0] == y.flat[0] == x.flat[0]:
+        return x.shape == y.shape and x.tobytes() == y.astype(x.dtype).tobytes()
+    return bool(np.all((x == y) | ((x != x) & (y != y))))
+
+
+def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns an array of float32 or float64 with the precision of another dtype."""
+    with np.errstate(over="ignore"):
+        if dtype != "bfloat16":
+            return x.astype(dtype).astype(x.dtype)
+        bits = np.ascontiguousarray(x, "float32").view("uint32").astype("uint64")
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000  # to the nearest, or the even one
+        wide = bits.astype("uint32").view("float32").reshape(x.shape)
+        return np.where(x == x, wide, x).astype(x.dtype)
+
+
+def change(
+    key: Key, old: Any, new: Any, values: Mapping[Key, Any], start: Mapping[str, Any]
+) -> Change:
+    """Returns the change that gives `new`, or ("", how much differs).
+
+    Args:
+      key: the pair (variable, slot) of the value.
+      old: its array before.
+      new: its array after.
+      values: all arrays before, by pair.
+      start: known initial values of slots and shared variables.
+    """
+    if old.dtype.kind == "f" and new.dtype.kind == "f":
+        for dtype in "bfloat16", "float16", "float32":
+            if same(rounded(old, dtype), new.astype(old.dtype)):
+                return "cast", f"was cast to {dtype}"
+    if old.shape == new.shape == ():
+        return _change_of_scalar(key, old, new, start)
+    if (
+        new.size
+        and np.all(new == new.flat[0])
+        and (new.size > 1 or new.flat[0] == start.get(key[1], 0))
+    ):
+        return "lost", f"is lost: all elements are {new.flat[0]:g}"
+    for found in (_moved(key, new, values), _transposed(old, new), _reordered(old, new)):
+        if found is not None:
+            return found
+    if old.shape != new.shape:
+        return "", f"has the shape {list(new.shape)} instead of {list(old.shape)}"
+    if same(-old, new):
+        return "negated", "has the other sign"
+    count = int(np.sum((old != new) & ((old == old) | (new == new))))
+    return "", f"differs in {count} of {old.size} elements"
+
+
+def _change_of_scalar(key: Key, old: Any, new: Any, start: Mapping[str, Any]) -> Change:
+    name, found = key[1] or key[0], f"is {new[()]:.9g} instead of {old[()]:.9g}"
+    if name.rpartition(".")[2] in STEPS:
+        return "step", found + (": it is of another step" if new else ": it was reset")
+    if name in start and new == np.asarray(start[name], new.dtype):
+        return "lost", f"{found}: it is lost, and has its initial value"
+    for beta in _BETAS if "power" in name else ():
+        counts = [_exponent(each, beta) for each in (old, new)]
+        if None not in counts:
+            after = f": the power {counts[1]} of {beta:g} instead of {counts[0]}"
+            return ("lost" if counts[1] == 1 else "step"), found + after
+    return "", found
+
+
+def _exponent(value: Any, beta: float) -> Optional[int]:
+    """Returns how often float32 was multiplied by beta, as TensorFlow does; None if never."""
+    power = base = np.float32(beta)
+    for count in range(1, _MOST_POWERS):
+        if power <= value:
+            return count if power == value else None
+        power = power * base
+    return None
+
+
+def holders(key: Key, array: np.ndarray, values: Mapping[Key, Any]) -> Iterator[Key]:
+    """Yields the other keys with this value; those of the same variable or slot come first."""
+    is_clear = array.size and not np.all(array == (array.flat[0] if array.size > 1 else 0))
+    near = sorted(values, key=lambda other: (other[0] != key[0], other[1] != key[1]))
+    for other in near if is_clear else ():
+        value = values[other]
+        is_array = isinstance(value, np.ndarray) and value.ndim and other != key
+        if is_array and value.dtype == array.dtype and same(value, array):
+            yield other
+
+
+def _moved(key: Key, new: np.ndarray, values: Mapping[Key, Any]) -> Optional[Change]:
+    other = next(holders(key, new, values), None)
+    if other is None:
+        return None
+    is_average = not key[1] and key[0] in other and _AVERAGE.search(" ".join(other))
+    found = f"has the value of {label(other)}"
+    return ("average", f"{found}, its average") if is_average else ("moved", found)
+
+
+def orders_of_axes(ndim: int) -> Iterable[Tuple[int, ...]]:
+    """Returns the orders of the axes except the usual one."""
+    return itertools.islice(itertools.permutations(range(ndim)), 1, None) if 1 < ndim < 6 else ()
+
+
+def _transposed(old: np.ndarray, new: np.ndarray) -> Optional[Change]:
+    for axes in orders_of_axes(old.ndim):
+        moved = old.transpose(axes)
+        if same(moved, new):
+            return "transposed", f"is transposed: its axes are {list(axes)}"
+        if moved.size == new.size and same(moved.reshape(new.shape), new):
+            return "transposed", "is the memory of its transpose, in the old shape"
+    return None
+
+
+def _reordered(old: np.ndarray, new: np.ndarray) -> Optional[Change]:
+    if old.shape != new.shape or old.dtype != new.dtype:
+        return None
+    for axis in range(old.ndim):
+        rows = [[each.tobytes() for each in np.moveaxis(x, axis, 0)] for x in (old, new)]
+        if collections.Counter(rows[0]) != collections.Counter(rows[1]):
+            continue
+        places = {row: i for i, row in enumerate(rows[0])}
+        found = [places[row] for row in rows[1]]
+        starts = [i for i, place in enumerate(found) if not i or place != found[i - 1] + 1]
+        ends = [*starts[1:], len(found)]
+        parts = [f"{found[i]} to {found[end - 1]}" for i, end in zip(starts, ends)][:5]
+        what = f"has the parts of axis {axis} in another order"
+        return "reordered", f"{what}: {', '.join(parts)}{' …' if len(starts) > 5 else ''}"
+    return None

@@ -1,0 +1,331 @@
+"""States of trainings by variable and slot, from files and objects of several libraries."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+import numpy as np
+
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.neighbours import slot_of_keras
+from legacy_opt.recorded.proofs import runs
+from legacy_opt.recorded.proofs.proof import ProofError
+from legacy_opt.recorded.state_files import SavedState
+
+Key = Tuple[str, str]
+TORCH, OPTAX = "PyTorch", "optax"
+STEPS = ("global_step", "step", "iteration", "iterations", "iter", "count", "last_epoch", "epoch")
+# The keys of a file of PyTorch under which programs save the weights.
+_MODEL = ("model", "state_dict", "model_state_dict", "variables", "net", "module")
+# Keys of parameter groups that choose an implementation of the same formula, or are no numbers.
+_NO_VALUES = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
+_WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # DistributedDataParallel, torch.compile
+_PLACE = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")  # a step of a path, as JAX writes it
+
+
+class State(NamedTuple):
+    """The state of a training.
+
+    Attributes:
+      values: a dict from pairs to arrays, and to Python's values of hyperparameters. The pair is
+        (variable, "") for a variable, (variable, slot) for a slot or a hyperparameter of this
+        variable, and ("", name) for what all variables share.
+      beside: the same for parts that a program may save and not restore: (part, name of a value),
+        such as averages of weights, and schedulers.
+      library: `TORCH`, `OPTAX` or "".
+      order: the names of the parameters in the order of PyTorch's optimizers; a parameter without
+        a name is called "parameter 0".
+      narrow: the dtypes that NumPy lacks, by pair; these values are float32.
+      start: known initial values of slots and shared variables.
+    """
+
+    values: Dict[Key, Any]
+    beside: Dict[Key, Any]
+    library: str
+    order: List[str]
+    narrow: Dict[Key, str]
+    start: Dict[str, Any]
+
+    def add(self, variable: str, slot: str, value: Any, beside: bool = False) -> None:
+        """Adds an array, tensor, number, or a list of them."""
+        if isinstance(value, (list, tuple)):
+            for i, each in enumerate(value):
+                self.add(variable, f"{slot}[{i}]", each, beside)
+            return
+        values, key = self.beside if beside else self.values, (variable, slot)
+        if hasattr(value, "detach"):  # a tensor of PyTorch
+            value = value.detach().cpu()
+            dtype = str(value.dtype).rpartition(".")[2]
+            is_narrow = not hasattr(np, dtype) and dtype != "bool"
+            value = (value.float() if is_narrow else value).numpy()
+        elif hasattr(value, "dtype"):
+            value, dtype = np.asarray(value), str(value.dtype)
+            is_narrow = value.dtype.kind == "V"  # a dtype of the package ml_dtypes
+            value = value.astype("float32") if is_narrow else value
+        else:
+            values[key] = value
+            return
+        is_rate = slot == "learning_rate" and value.ndim == 0
+        values[key] = value.item() if is_rate else np.array(value)
+        if is_narrow:
+            self.narrow[key] = dtype
+
+    def names(self) -> List[str]:
+        """Returns the names of the variables, in order."""
+        return list(dict.fromkeys(name for name, _ in self.values if name))
+
+    def slots(self) -> Set[str]:
+        """Returns the names of the slots and hyperparameters of variables."""
+        return {slot for name, slot in self.values if name and slot}
+
+    def renamed(self, names: Mapping[str, Optional[str]]) -> State:
+        """Returns the state with other names of variables; None leaves a variable out."""
+        return self._changed(lambda name, slot: (names.get(name, name), slot))
+
+    def with_slots(self, slots: Mapping[str, str]) -> State:
+        """Returns the state with other names of slots."""
+        start = {slots.get(name, name): value for name, value in self.start.items()}
+        found = self._changed(lambda name, slot: (name, slots.get(slot, slot)))
+        return found._replace(start=start)
+
+    def _changed(self, new: Callable[[str, str], Any]) -> State:
+        parts = [{new(*key): x for key, x in each.items()} for each in (self.values, self.narrow)]
+        values, narrow = ({k: x for k, x in each.items() if k[0] is not None} for each in parts)
+        return self._replace(values=values, narrow=narrow)
+
+
+def empty(library: str = "") -> State:
+    """Returns a state without values."""
+    return State({}, {}, library, [], {}, {})
+
+
+def state_of(source: Any, is_after: bool = False) -> State:
+    """Returns the state that a file or an object has; see `resume` for what may be passed.
+
+    Of a file with a recorded training, it is the last state, or the start if `is_after`.
+
+    Raises:
+      ProofError: the source is of another kind, or cannot be read.
+    """
+    if isinstance(source, State):
+        return source
+    if isinstance(source, SavedState):
+        return _of_saved(source)
+    if isinstance(source, str) or hasattr(source, "__fspath__"):
+        return _of_file(Path(source), is_after)
+    if hasattr(source, "weights") and hasattr(source, "optimizer"):
+        return _of_keras(source)
+    return _of_torch(source) if _is_of_torch(source) else _of_tree(source)
+
+
+def _of_file(path: Path, is_after: bool) -> State:
+    name = repr(str(path))
+    if not path.is_file():
+        raise ProofError(f"{name}: there is no such file")
+    members = zipfile.ZipFile(str(path)).namelist() if zipfile.is_zipfile(str(path)) else []
+    if path.suffix in (".pt", ".pth", ".bin") or any(x.endswith("/data.pkl") for x in members):
+        return _of_torch(_loaded(path))
+    if {"run.npy", "proof.npy"} & set(members):
+        proofs = list(runs.read(path).proofs.values())
+        state = proofs[0].start if is_after else proofs[0].last
+        if len(proofs) > 1 or state is None:
+            raise ProofError(f"{name} must have one optimizer and its last state")
+        return _of_saved(state)
+    if state_files.RECORD + ".npy" in members or path.suffix == ".safetensors":
+        return _of_saved(state_files.read(path))
+    if members and all(each.endswith(".npy") for each in members):
+        return _of_tree(state_files.load_npz(str(path), path.stat().st_size))
+    raise ProofError(f"{name} is no file of PyTorch, state file or recorded training")
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ProofError(f"{str(path)!r} needs PyTorch: pip install torch") from error
+    try:
+        return torch.load(str(path), map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may cause any error
+        raise ProofError(
+            f"{str(path)!r} cannot be read: {' '.join(str(error).split())[:300]}"
+        ) from error
+
+
+def _of_saved(saved: SavedState) -> State:
+    found = empty()
+    for name, array in saved.variables.items():
+        found.add(name, "", array)
+        for slot, value in saved.slots.get(name, {}).items():
+            found.add(name, slot, value)
+    for name, value in saved.shared.items():
+        found.add("", name, np.asarray(value))
+    found.add("", state_files.GLOBAL_STEP, np.int64(saved.global_step))
+    found.start.update((name, value) for name, value, _ in saved.record.starts)
+    return found
+
+
+def _is_of_torch(source: Any) -> bool:
+    parts = [source, *source.values()] if isinstance(source, Mapping) else [source]
+    return any(
+        _is_optimizer(each) or hasattr(each, "detach") or hasattr(each, "named_parameters")
+        for each in parts
+    )
+
+
+def _is_optimizer(part: Any) -> bool:
+    return hasattr(part, "param_groups") or isinstance(part, Mapping) and "param_groups" in part
+
+
+def _of_torch(source: Any) -> State:
+    """Returns the state of a `state_dict`, or of a dict of several, or of objects that have one."""
+    found = empty(TORCH)
+    if _is_optimizer(source):
+        source = {"optimizer": source}
+    elif all(hasattr(each, "detach") for each in source.values()):
+        source = {"model": source}
+    model = next((source[key] for key in _MODEL if key in source), {})
+    names = {id(p): n for n, p in getattr(model, "named_parameters", dict)() or ()}
+    weights = {_plain(name): each for name, each in _state_dict(model).items()}
+    for name, each in weights.items():
+        found.add(name, "", each)
+    for name, part in source.items():
+        optimizers = part if isinstance(part, (list, tuple)) else [part]
+        if part is model:
+            continue
+        if optimizers and all(map(_is_optimizer, optimizers)):
+            for each in optimizers:
+                _add_optimizer(found, each, names, weights)
+        else:
+            for key, each in _numbers(_state_dict(part)):
+                found.add(str(name), _plain(key), each, beside=True)
+    return found
+
+
+def _plain(name: str) -> str:
+    return _WRAPPER.sub("", name, 1) if _WRAPPER.match(name) else name
+
+
+def _state_dict(part: Any) -> Any:
+    return part.state_dict() if hasattr(part, "state_dict") else part
+
+
+def _numbers(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
+    """Yields the numbers and tensors of a tree of dicts and lists, with their names."""
+    if isinstance(part, (Mapping, list, tuple)):
+        pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
+        for key, each in pairs:
+            yield from _numbers(each, f"{name}.{key}" if name else str(key))
+    elif hasattr(part, "detach") or type(part) in (int, float):
+        yield name, part if hasattr(part, "detach") else np.asarray(part)
+
+
+def _add_optimizer(found: State, optimizer: Any, names: Any, weights: Mapping[str, Any]) -> None:
+    content = _state_dict(optimizer)
+    groups = content["param_groups"]
+    numbers = [number for group in groups for number in group["params"]]
+    labels = _names_of(optimizer, groups, names) or _names_by_order(content, numbers, weights)
+    start = len(found.order)
+    labels = labels or [f"parameter {start + i}" for i in range(len(numbers))]
+    found.order.extend(labels)
+    name_of = dict(zip(numbers, labels))
+    for number, slots in content["state"].items():
+        for slot, value in slots.items() if isinstance(slots, Mapping) else ():
+            if type(value) in (int, float):  # the step, in old versions
+                value = np.asarray(value)
+            if value is not None:
+                found.add(name_of[number], slot, value)
+    for group in groups:
+        for number in group["params"]:
+            for key, value in group.items():
+                if key not in _NO_VALUES:
+                    value = value.item() if getattr(value, "shape", None) == () else value
+                    found.add(name_of[number], key, value)
+
+
+def _names_of(optimizer: Any, groups: Sequence[Any], names: Mapping[int, str]) -> List[str]:
+    """Returns the names of the parameters of a live optimizer, or those in the groups; or []."""
+    live = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+    found = [names.get(id(p)) for p in live]
+    if not found or None in found:
+        found = [name for group in groups for name in group.get("param_names") or [None]]
+    return [] if None in found else [_plain(str(name)) for name in found]
+
+
+def _names_by_order(content: Any, numbers: Sequence[Any], weights: Mapping[str, Any]) -> List[str]:
+    """Returns the names of the weights, if there are as many parameters, of the same shapes; or [].
+
+    With several groups of parameters, their order is another than that of the weights.
+    """
+    names = [x for x in weights if not x.endswith(("running_mean", "running_var", "_tracked"))]
+    if len(content["param_groups"]) != 1 or len(names) != len(numbers):
+        return []
+    for number, name in zip(numbers, names):
+        for value in content["state"].get(number, {}).values():
+            shape = tuple(getattr(value, "shape", ()))
+            if shape not in ((), tuple(weights[name].shape)):
+                return []
+    return names
+
+
+def _of_keras(model: Any) -> State:
+    """Returns the state of a compiled model of Keras 3."""
+    found = empty()
+    for each in model.weights:
+        found.add(each.path, "", each.numpy())
+    longest_first = sorted(found.names(), key=len, reverse=True)
+    for each in model.optimizer.variables:
+        found.add(*slot_of_keras(each.path, longest_first), each.numpy())
+    return found
+
+
+def _of_tree(source: Any) -> State:
+    """Returns the state of a tree of arrays of JAX, such as {"params": …, "opt_state": …}."""
+    if isinstance(source, Mapping) and all(hasattr(x, "dtype") for x in source.values()):
+        pairs = [(str(name), value) for name, value in source.items()]
+        if state_files.RECORD in source:
+            return _of_saved(state_files.state_from({n: np.asarray(x) for n, x in pairs}))
+    else:
+        try:
+            import jax
+        except ImportError as error:
+            raise ProofError(f"a {type(source).__name__} needs JAX: pip install jax") from error
+        found = jax.tree_util.tree_flatten_with_path(source)[0]
+        pairs = [(jax.tree_util.keystr(path), value) for path, value in found]
+    if not pairs:
+        raise ProofError(f"a {type(source).__name__} has no arrays")
+    state = empty(OPTAX)
+    for name, value in pairs:
+        _add_leaf(state, name, value)
+    return state
+
+
+def _add_leaf(state: State, text: str, value: Any) -> None:
+    """Adds a leaf of a tree: its last attribute is the slot, and the keys after it the variable."""
+    steps = list(_PLACE.finditer(text))
+    last = max((i for i, step in enumerate(steps) if step.group(1)), default=-1)
+    slot = steps[last].group(1) if last >= 0 else ""
+    keys = [step.group(2) or step.group(3) for step in steps[last + 1 :]]
+    if last < 0 and steps and (keys[0] == "params" or not text.startswith("[")):
+        keys = keys[1:] if keys[0] == "params" else keys  # {"params": …}, or "params['w']"
+    variable, slot = "/".join(keys) if steps else text, "" if slot == "params" else slot
+    if slot == "hyperparams":  # of `optax.inject_hyperparams`
+        state.add("", variable, np.asarray(value).item())
+        return
+    if (variable, slot) in state.values:  # such as a second `count`
+        slot = text[: steps[last].end()]
+    state.add(variable, slot, value if hasattr(value, "dtype") else np.asarray(value))
