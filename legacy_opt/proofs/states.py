@@ -29,7 +29,7 @@ from legacy_opt.recorded.state_files import SavedState
 
 Key = Tuple[str, str]
 TORCH, OPTAX = "PyTorch", "optax"
-STEPS = ("global_step", "step", "iteration", "iterations", "iter", "count", "last_epoch", "epoch")
+STEPS = ("global_step", "step", "iteration", "iter", "count", "last_epoch", "num_batches_tracked")
 # The keys of a file of PyTorch under which programs save the weights.
 _MODEL = ("model", "state_dict", "model_state_dict", "variables", "net", "module")
 # Keys of parameter groups that choose an implementation of the same formula, or are no numbers.
