@@ -209,7 +209,7 @@ def _of_torch(source: Any) -> State:
             continue
         if optimizers and all(map(_is_optimizer, optimizers)):
             for each in optimizers:
-                _add_optimizer(found, each, names, weights)
+                _add_optimizer(found, each, names, weights, source.get("names"))
         else:
             for key, each in _numbers(_state_dict(part)):
                 found.add(str(name), _plain(key), each, beside=True)
@@ -234,10 +234,14 @@ def _numbers(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
         yield name, part if hasattr(part, "detach") else np.asarray(part)
 
 
-def _add_optimizer(found: State, optimizer: Any, names: Any, weights: Mapping[str, Any]) -> None:
+def _add_optimizer(
+    found: State, optimizer: Any, names: Any, weights: Mapping[str, Any], saved: Any
+) -> None:
     content = _state_dict(optimizer)
     groups = content["param_groups"]
     numbers = [number for group in groups for number in group["params"]]
+    if isinstance(saved, list) and len(saved) == len(numbers):  # of `torch_own.write`
+        weights = {name: weights[name] for name in saved if name in weights}
     labels = _names_of(optimizer, groups, names) or _names_by_order(content, numbers, weights)
     start = len(found.order)
     labels = labels or [f"parameter {start + i}" for i in range(len(numbers))]

@@ -69,8 +69,9 @@ def _of_checkpoint(path: str) -> State:
     for variable, slots in contents.variables:
         add(variable.name, "", variable)
         roles = [slot.role or slot.suffix for slot in slots]
-        for role, slot in zip(roles, slots):
-            add(variable.name, role if roles.count(role) == 1 else slot.item.name, slot.item)
+        for role, slot in zip(roles, slots):  # of several optimizers, slots have the same role
+            label = f"{role} ({slot.scope}{slot.suffix})"
+            add(variable.name, role if roles.count(role) == 1 else label, slot.item)
     for item in (*contents.shared, *contents.other):
         add("", item.name, item)
     if contents.step is not None:

@@ -108,7 +108,7 @@ def defects(folder, seed):
         names = {program.average.average_name(x): x for x in (program.kernel, program.bias)}
         v1.train.Saver(names).restore(program.session, path)
 
-    yield case("slots of another scope", "model/kernel", "m", "moved", other_scope)
+    yield case("slots of another scope", "model/kernel", "m (Adam)", "moved", other_scope)
     yield case("cold Adam by init_from_checkpoint", "model/bias", "m", "lost", cold, False)
     yield case("reset step", "", "global_step", "step", lambda p: p.step.load(0, p.session))
     powers = lambda p: p.set(beta1_power=0.9, beta2_power=0.999)  # noqa: E731
