@@ -13,6 +13,7 @@ from legacy_opt.proofs.states import STEPS, Key
 
 Change = Tuple[str, str]  # the cause, and a predicate for users
 _BETAS = (0.9, 0.999, 0.99, 0.95, 0.98, 0.5)
+_INITIAL = (0, 0.1, 1)  # usual initial values of slots, biases and variances
 _MOST_POWERS = 100_000
 _AVERAGE = re.compile(r"average|avg|(?<![a-z])(?:ema|swa)(?![a-z])", re.IGNORECASE)
 
@@ -24,9 +25,7 @@ def label(key: Key) -> str:
 
 def same(x: Any, y: Any) -> bool:
     """Whether two arrays have the same shape and values; NaN is the same as NaN."""
-    if x.shape != y.shape or x.size and not x.flat[0] == y.flat[0] == x.flat[0]:
-        return x.shape == y.shape and x.tobytes() == y.astype(x.dtype).tobytes()
-    return bool(np.all((x == y) | ((x != x) & (y != y))))
+    return x.shape == y.shape and bool(np.all((x == y) | ((x != x) & (y != y))))
 
 
 def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -58,19 +57,15 @@ def change(
                 return "cast", f"was cast to {dtype}"
     if old.shape == new.shape == ():
         return _change_of_scalar(key, old, new, start)
-    if (
-        new.size
-        and np.all(new == new.flat[0])
-        and (new.size > 1 or new.flat[0] == start.get(key[1], 0))
-    ):
-        return "lost", f"is lost: all elements are {new.flat[0]:g}"
+    value = new.flat[0] if new.size and np.all(new == new.flat[0]) else None
+    known = (start.get(key[1]), *(_INITIAL if new.size > 1 else (0,)))
+    if value is not None and value in [new.dtype.type(x) for x in known if x is not None]:
+        return "lost", f"is lost: all elements are {value:g}"
     for found in (_moved(key, new, values), _transposed(old, new), _reordered(old, new)):
         if found is not None:
             return found
     if old.shape != new.shape:
         return "", f"has the shape {list(new.shape)} instead of {list(old.shape)}"
-    if same(-old, new):
-        return "negated", "has the other sign"
     count = int(np.sum((old != new) & ((old == old) | (new == new))))
     return "", f"differs in {count} of {old.size} elements"
 

@@ -28,7 +28,7 @@ class Finding(NamedTuple):
       variable: the name of the variable; "" for what all variables share.
       slot: the name of the slot or hyperparameter; "" for the variable itself.
       cause: "missing", "lost" (reset to one value), "cast", "moved" (the value of another slot or
-        variable), "average" (of the weights), "transposed", "reordered", "negated", "step",
+        variable), "average" (of the weights), "transposed", "reordered", "step",
         "reset" or "changed" (a hyperparameter), "frozen" (in the recorded steps). It is "" if no
         such change of the state before gives the state after.
       text: the difference as a sentence.
@@ -133,16 +133,17 @@ def _named_alike(
         if is_numbered[0] != is_numbered[1]:
             notes.append("parameters were compared in their order: the names of one are unknown")
         if is_numbered == [True, False]:
-            first = first.renamed(dict(zip(first.order, second.order)))
+            first = first.renamed(dict(zip(first.order, second.order)), {})
         if is_numbered == [False, True]:
-            second = second.renamed(dict(zip(second.order, first.order)))
-    first = first.renamed(name_map)
-    if not set(first.names()) & set(second.names()):
+            second = second.renamed(dict(zip(second.order, first.order)), {})
+    first = first.renamed(name_map, {})
+    parts = [{part for part, _ in each.beside} for each in (first, second)]
+    if not (set(first.names()) & set(second.names()) or parts[0] & parts[1]):
         raise ProofError(
             f"the states have no variable in common: {quoted(first.names())} before, "
             f"{quoted(second.names())} after. Pass a name map"
         )
-    return first.with_slots(_translation(first.slots(), second.slots())), second, notes
+    return first.renamed({}, _translation(first.slots(), second.slots())), second, notes
 
 
 def _translation(first: Any, second: Any) -> Mapping[str, str]:
@@ -248,7 +249,7 @@ def _saved(state: State, step: Optional[int], proof: Proof) -> SavedState:
     """Returns a state for the rule of a proof; raises a ProofError for what it lacks."""
     start, values = proof.start, proof.hyperparameters[0]
     slots = {slot for each in start.slots.values() for slot in each}
-    found = state.with_slots(_translation(state.slots(), slots)).values
+    found = state.renamed({}, _translation(state.slots(), slots)).values
 
     def taken(name: str, slot: str, like: Any) -> Any:
         array = found.get((name, slot))

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import zipfile
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import numpy as np
 
@@ -67,23 +56,19 @@ class State(NamedTuple):
             for i, each in enumerate(value):
                 self.add(variable, f"{slot}[{i}]", each, beside)
             return
-        values, key = self.beside if beside else self.values, (variable, slot)
+        key, dtype = (variable, slot), str(getattr(value, "dtype", ""))
         if hasattr(value, "detach"):  # a tensor of PyTorch
-            value = value.detach().cpu()
-            dtype = str(value.dtype).rpartition(".")[2]
-            is_narrow = not hasattr(np, dtype) and dtype != "bool"
-            value = (value.float() if is_narrow else value).numpy()
-        elif hasattr(value, "dtype"):
-            value, dtype = np.asarray(value), str(value.dtype)
-            is_narrow = value.dtype.kind == "V"  # a dtype of the package ml_dtypes
-            value = value.astype("float32") if is_narrow else value
-        else:
-            values[key] = value
-            return
-        is_rate = slot == "learning_rate" and value.ndim == 0
-        values[key] = value.item() if is_rate else np.array(value)
-        if is_narrow:
+            value, dtype = value.detach().cpu(), dtype.rpartition(".")[2]
+            has_dtype = hasattr(np, dtype) or dtype == "bool"
+            value = np.array((value if has_dtype else value.float()).numpy())
+        elif dtype:
+            value = np.array(value)
+            has_dtype = value.dtype.kind != "V"  # of the package ml_dtypes
+            value = value if has_dtype else value.astype("float32")
+        if dtype and not has_dtype:
             self.narrow[key] = dtype
+        is_rate = slot == "learning_rate" and np.ndim(value) == 0
+        (self.beside if beside else self.values)[key] = float(value) if is_rate else value
 
     def names(self) -> List[str]:
         """Returns the names of the variables, in order."""
@@ -93,20 +78,15 @@ class State(NamedTuple):
         """Returns the names of the slots and hyperparameters of variables."""
         return {slot for name, slot in self.values if name and slot}
 
-    def renamed(self, names: Mapping[str, Optional[str]]) -> State:
-        """Returns the state with other names of variables; None leaves a variable out."""
-        return self._changed(lambda name, slot: (names.get(name, name), slot))
+    def renamed(self, names: Mapping[str, Optional[str]], slots: Mapping[str, str]) -> State:
+        """Returns the state with other names; a variable that is renamed to None is left out."""
 
-    def with_slots(self, slots: Mapping[str, str]) -> State:
-        """Returns the state with other names of slots."""
+        def new(pairs: Mapping[Key, Any]) -> Dict[Key, Any]:
+            found = ((names.get(n, n), slots.get(s, s), value) for (n, s), value in pairs.items())
+            return {(name, slot): value for name, slot, value in found if name is not None}
+
         start = {slots.get(name, name): value for name, value in self.start.items()}
-        found = self._changed(lambda name, slot: (name, slots.get(slot, slot)))
-        return found._replace(start=start)
-
-    def _changed(self, new: Callable[[str, str], Any]) -> State:
-        parts = [{new(*key): x for key, x in each.items()} for each in (self.values, self.narrow)]
-        values, narrow = ({k: x for k, x in each.items() if k[0] is not None} for each in parts)
-        return self._replace(values=values, narrow=narrow)
+        return self._replace(values=new(self.values), narrow=new(self.narrow), start=start)
 
 
 def empty(library: str = "") -> State:
@@ -161,8 +141,9 @@ def _loaded(path: Path) -> Any:
     try:
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may cause any error
+        text = " ".join(str(error).split())[:200]
         raise ProofError(
-            f"{str(path)!r} cannot be read: {' '.join(str(error).split())[:300]}"
+            f"{str(path)!r} cannot be read: save state_dicts alone ({text})"
         ) from error
 
 
@@ -196,7 +177,7 @@ def _of_torch(source: Any) -> State:
     found = empty(TORCH)
     if _is_optimizer(source):
         source = {"optimizer": source}
-    elif all(hasattr(each, "detach") for each in source.values()):
+    elif not isinstance(source, Mapping) or all(hasattr(x, "detach") for x in source.values()):
         source = {"model": source}
     model = next((source[key] for key in _MODEL if key in source), {})
     names = {id(p): n for n, p in getattr(model, "named_parameters", dict)() or ()}
@@ -209,7 +190,7 @@ def _of_torch(source: Any) -> State:
             continue
         if optimizers and all(map(_is_optimizer, optimizers)):
             for each in optimizers:
-                _add_optimizer(found, each, names, weights, source.get("names"))
+                _add_optimizer(found, each, names, source.get("names") or list(weights))
         else:
             for key, each in _numbers(_state_dict(part)):
                 found.add(str(name), _plain(key), each, beside=True)
@@ -234,56 +215,53 @@ def _numbers(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
         yield name, part if hasattr(part, "detach") else np.asarray(part)
 
 
-def _add_optimizer(
-    found: State, optimizer: Any, names: Any, weights: Mapping[str, Any], saved: Any
-) -> None:
+def _add_optimizer(found: State, optimizer: Any, names: Any, weights: List[str]) -> None:
     content = _state_dict(optimizer)
-    groups = content["param_groups"]
-    numbers = [number for group in groups for number in group["params"]]
-    if isinstance(saved, list) and len(saved) == len(numbers):  # of `torch_own.write`
-        weights = {name: weights[name] for name in saved if name in weights}
-    labels = _names_of(optimizer, groups, names) or _names_by_order(content, numbers, weights)
-    start = len(found.order)
-    labels = labels or [f"parameter {start + i}" for i in range(len(numbers))]
+    numbers = [number for group in content["param_groups"] for number in group["params"]]
+    labels = _labels(optimizer, content, names, weights, found)
+    labels = labels or [f"parameter {len(found.order) + i}" for i in range(len(numbers))]
     found.order.extend(labels)
     name_of = dict(zip(numbers, labels))
     for number, slots in content["state"].items():
         for slot, value in slots.items() if isinstance(slots, Mapping) else ():
-            if type(value) in (int, float):  # the step, in old versions
-                value = np.asarray(value)
-            if value is not None:
-                found.add(name_of[number], slot, value)
-    for group in groups:
-        for number in group["params"]:
-            for key, value in group.items():
-                if key not in _NO_VALUES:
-                    value = value.item() if getattr(value, "shape", None) == () else value
-                    found.add(name_of[number], key, value)
+            if value is not None:  # the step is a number in old versions
+                is_number = type(value) in (int, float)
+                found.add(name_of[number], slot, np.asarray(value) if is_number else value)
+    for group in content["param_groups"]:
+        for name, (key, value) in itertools.product(
+            map(name_of.get, group["params"]), group.items()
+        ):
+            if key not in _NO_VALUES:
+                value = value.item() if getattr(value, "shape", None) == () else value
+                found.add(str(name), key, value)
 
 
-def _names_of(optimizer: Any, groups: Sequence[Any], names: Mapping[int, str]) -> List[str]:
-    """Returns the names of the parameters of a live optimizer, or those in the groups; or []."""
-    live = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
-    found = [names.get(id(p)) for p in live]
-    if not found or None in found:
-        found = [name for group in groups for name in group.get("param_names") or [None]]
-    return [] if None in found else [_plain(str(name)) for name in found]
-
-
-def _names_by_order(content: Any, numbers: Sequence[Any], weights: Mapping[str, Any]) -> List[str]:
-    """Returns the names of the weights, if there are as many parameters, of the same shapes; or [].
+def _labels(
+    optimizer: Any, content: Any, names: Any, weights: List[str], found: State
+) -> List[str]:
+    """Returns the names of the parameters; [] if they are unknown.
 
     With several groups of parameters, their order is another than that of the weights.
     """
-    names = [x for x in weights if not x.endswith(("running_mean", "running_var", "_tracked"))]
-    if len(content["param_groups"]) != 1 or len(names) != len(numbers):
-        return []
-    for number, name in zip(numbers, names):
-        for value in content["state"].get(number, {}).values():
-            shape = tuple(getattr(value, "shape", ()))
-            if shape not in ((), tuple(weights[name].shape)):
-                return []
-    return names
+    groups = content["param_groups"]
+    live = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+    saved = [name for group in groups for name in group.get("param_names") or [None]]
+    for labels in [names.get(id(p)) for p in live] or [None], saved:
+        if None not in labels:
+            return [_plain(str(name)) for name in labels]
+    labels = [x for x in weights if not x.endswith(("running_mean", "running_var", "_tracked"))]
+    shapes = [np.shape(found.values.get((name, ""), ())) for name in labels]
+    slots = [content["state"].get(number, {}) for number in groups[0]["params"]]
+    fits = (
+        len(groups) == 1
+        and len(labels) == len(slots)
+        and all(
+            tuple(getattr(x, "shape", ())) in ((), shape)
+            for shape, each in zip(shapes, slots)
+            for x in each.values()
+        )
+    )
+    return labels if fits else []
 
 
 def _of_keras(model: Any) -> State:

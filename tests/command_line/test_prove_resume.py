@@ -6,6 +6,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 v1 = tf.compat.v1
+KERAS_3 = versions.keras_facts()["generation"] == 3
 
 
 def saved(path, beta=0.9, step=2, change=None):
@@ -51,17 +52,21 @@ def test_recorded_names(screen, tmp_path):
     assert code == 2 and "no variable in common" in error
 
 
-@pytest.mark.skipif(versions.keras_facts()["generation"] != 3, reason="files of Keras 3")
-def test_files_of_keras(screen, tmp_path):
+ENDINGS = (".h5", ".keras", ".weights.h5") if KERAS_3 else (".h5",)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_files_of_keras(screen, tmp_path, ending):
     layers = [tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2, name="dense")]
     model = tf.keras.Sequential(layers)
     model.compile("adam", "mse")
     model.train_on_batch(tf.ones((1, 3)), tf.ones((1, 2)))
-    first, second = str(tmp_path / "a.keras"), str(tmp_path / "b.weights.h5")
-    model.save(first)
-    model.save_weights(second)
+    save = model.save_weights if "weights" in ending else model.save
+    first, second = (str(tmp_path / name) + ending for name in "ab")
+    save(first)
+    save(second)
     assert screen.run("prove", "resume", first, second)[:2] == (0, "EQUAL\n")
     model.layers[-1].bias.assign(model.layers[-1].bias + 1)
-    model.save_weights(second)
+    save(second)
     code, output, _ = screen.run("prove", "resume", first, second)
-    assert code == 1 and "dense/1 differs in 2 of 2 elements" in output
+    assert code == 1 and "differs in 2 of 2 elements" in output
