@@ -51,16 +51,17 @@ def change(
       values: all arrays before, by pair.
       start: known initial values of slots and shared variables.
     """
+    # Before a cast: small numbers become 0 in float16, too.
+    value = new.flat[0] if new.ndim and new.size and np.all(new == new.flat[0]) else None
+    known = (start.get(key[1]), *(_INITIAL if new.size > 1 else (0,)))
+    if value is not None and value in [new.dtype.type(x) for x in known if x is not None]:
+        return "lost", f"is lost: all elements are {value:g}"
     if old.dtype.kind == "f" and new.dtype.kind == "f":
         for dtype in "bfloat16", "float16", "float32":
             if same(rounded(old, dtype), new.astype(old.dtype)):
                 return "cast", f"was cast to {dtype}"
     if old.shape == new.shape == ():
         return _change_of_scalar(key, old, new, start)
-    value = new.flat[0] if new.size and np.all(new == new.flat[0]) else None
-    known = (start.get(key[1]), *(_INITIAL if new.size > 1 else (0,)))
-    if value is not None and value in [new.dtype.type(x) for x in known if x is not None]:
-        return "lost", f"is lost: all elements are {value:g}"
     for found in (_moved(key, new, values), _transposed(old, new), _reordered(old, new)):
         if found is not None:
             return found

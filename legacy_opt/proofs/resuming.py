@@ -101,8 +101,7 @@ def resume(
     first = first._replace(start={**first.start, **starts})
     comparison = _Comparison(first, second, notes)
     findings = list(comparison.findings())
-    step = next((int(x) for key, x in first.values.items() if _is_step(key)), None)
-    verdict = None
+    step, verdict = _step(first), None
     if steps is not None:
         proof = steps._replace(start=_saved(first, step, steps))
         if target is not None:
@@ -116,8 +115,8 @@ def resume(
     return Resumed(name, step, findings, verdict, notes)
 
 
-def _is_step(key: Key) -> bool:
-    return key[1] in STEPS
+def _step(state: State) -> Optional[int]:
+    return next((int(x) for (_, slot), x in state.values.items() if slot in STEPS), None)
 
 
 def _named_alike(
@@ -137,6 +136,8 @@ def _named_alike(
         if is_numbered == [False, True]:
             second = second.renamed(dict(zip(second.order, first.order)), {})
     first = first.renamed(name_map, {})
+    if not set(first.names()) & set(second.names()):  # Keras adds the model's name, or does not
+        first, second = first.without_scope(), second.without_scope()
     parts = [{part for part, _ in each.beside} for each in (first, second)]
     if not (set(first.names()) & set(second.names()) or parts[0] & parts[1]):
         raise ProofError(
@@ -182,6 +183,9 @@ class _Comparison:
         for key in sorted(before.values, key=lambda key: not key[0]):  # sorting is stable
             if key[1] or has_variables:
                 yield from self._compared(key, before.values, after.values)
+        steps = [_step(before), _step(after)]
+        if not self._is_same_library and None not in steps and steps[0] != steps[1]:
+            yield Finding("", "step", "step", f"the step is {steps[1]} instead of {steps[0]}")
         parts = {part for part, _ in after.beside}
         for key in before.beside:
             if key[0] in parts:
@@ -198,13 +202,23 @@ class _Comparison:
         if not isinstance(old, np.ndarray):
             found = new is not None and _hyperparameter(key, old, new, values)
         elif new is None:
-            if self._is_same_library or not key[1]:
+            kept = [n for (n, s), x in self._after.values.items() if s and np.ndim(x)]
+            if self._is_same_library or not key[1] or key[0] and key[0] not in kept:
                 found = self._missing(key, old)
+            elif key[0]:
+                self._notes.append(f"not compared: {label(key)}, which the other library lacks")
+        elif self._has_rate(key):
+            self._notes.append(f"not compared: {label(key)}, which contains the rate in Keras")
         else:
             found = self._change(key, old, np.asarray(new))
         if found:
             cause, text = found
             yield Finding(*key, cause, f"{label(key)} {text}")
+
+    def _has_rate(self, key: Key) -> bool:
+        """Whether a slot is the momentum of SGD in Keras, and of another optimizer elsewhere."""
+        slots = {slot for name, slot in self._after.values if name == key[0] and slot}
+        return slots == {key[1]} == {"momentum"} and not self._is_same_library
 
     def _missing(self, key: Key, old: np.ndarray) -> Tuple[str, str]:
         others = changes.holders(key, old, self._after.values) if old.ndim else ()
@@ -223,17 +237,16 @@ class _Comparison:
                         self._notes.append(f"{name} has its axes in the order {list(axes)}")
             if len(self._axes.get(name, ())) == old.ndim:
                 old = old.transpose(self._axes[name])
-        if same(old, new):
-            dtypes = [x.narrow.get(key, str(y.dtype)) for x, y in zip(self._states, (old, new))]
+        # optax adds the trace of RMSProp, and others subtract the momentum.
+        is_negated = slot == "trace" and not self._is_same_library and same(-old, new)
+        if same(old, new) or is_negated:
+            states = (self._before, old), (self._after, new)
+            dtypes = [state.narrow.get(key, str(x.dtype)) for state, x in states]
             if old.ndim == 0 or dtypes[0] == dtypes[1] or not self._is_same_library:
                 return None
             return "cast", f"was cast to {dtypes[1]}, with the same values"
         arrays = {**self._before.values, **self._before.beside}
         return changes.change(key, old, new, arrays, self._before.start)
-
-    @property
-    def _states(self) -> Tuple[State, State]:
-        return self._before, self._after
 
 
 def _hyperparameter(key: Key, old: Any, new: Any, values: Any) -> Optional[Tuple[str, str]]:

@@ -17,7 +17,7 @@ from legacy_opt.recorded.proofs.proof import ProofError
 from legacy_opt.recorded.state_files import SavedState
 
 Key = Tuple[str, str]
-TORCH, OPTAX = "PyTorch", "optax"
+TORCH, OPTAX, KERAS = "PyTorch", "optax", "Keras"
 STEPS = ("global_step", "step", "iteration", "iter", "count", "last_epoch", "num_batches_tracked")
 # The keys of a file of PyTorch under which programs save the weights.
 _MODEL = ("model", "state_dict", "model_state_dict", "variables", "net", "module")
@@ -36,7 +36,7 @@ class State(NamedTuple):
         variable, and ("", name) for what all variables share.
       beside: the same for parts that a program may save and not restore: (part, name of a value),
         such as averages of weights, and schedulers.
-      library: `TORCH`, `OPTAX` or "".
+      library: `TORCH`, `OPTAX`, `KERAS` or "".
       order: the names of the parameters in the order of PyTorch's optimizers; a parameter without
         a name is called "parameter 0".
       narrow: the dtypes that NumPy lacks, by pair; these values are float32.
@@ -73,6 +73,12 @@ class State(NamedTuple):
     def names(self) -> List[str]:
         """Returns the names of the variables, in order."""
         return list(dict.fromkeys(name for name, _ in self.values if name))
+
+    def without_scope(self) -> State:
+        """Returns the state without a scope that all names begin with."""
+        cut = {name: name.partition("/")[2] for name in self.names()}
+        scopes = {name.partition("/")[0] for name in cut}
+        return self.renamed(cut if len(scopes) == 1 and all(cut.values()) else {}, {})
 
     def slots(self) -> Set[str]:
         """Returns the names of the slots and hyperparameters of variables."""
@@ -266,12 +272,14 @@ def _labels(
 
 def _of_keras(model: Any) -> State:
     """Returns the state of a compiled model of Keras 3."""
-    found = empty()
+    found = empty(KERAS)
     for each in model.weights:
         found.add(each.path, "", each.numpy())
     longest_first = sorted(found.names(), key=len, reverse=True)
-    for each in model.optimizer.variables:
-        found.add(*slot_of_keras(each.path, longest_first), each.numpy())
+    for i, each in enumerate(model.optimizer.variables):
+        # A path without a scope is numbered: "variable_3".
+        path = each.path if "/" in each.path else f"variable {i}"
+        found.add(*slot_of_keras(path, longest_first), each.numpy())
     return found
 
 
@@ -285,11 +293,11 @@ def _of_tree(source: Any) -> State:
         try:
             import jax
         except ImportError as error:
-            raise ProofError(f"a {type(source).__name__} needs JAX: pip install jax") from error
+            raise ProofError(f"{type(source).__name__} needs JAX: pip install jax") from error
         found = jax.tree_util.tree_flatten_with_path(source)[0]
         pairs = [(jax.tree_util.keystr(path), value) for path, value in found]
     if not pairs:
-        raise ProofError(f"a {type(source).__name__} has no arrays")
+        raise ProofError(f"{type(source).__name__} has no arrays")
     state = empty(OPTAX)
     for name, value in pairs:
         _add_leaf(state, name, value)

@@ -116,6 +116,11 @@ def test_zeros_are_no_evidence_of_a_move():
     assert found.cause == "lost"
 
 
+def test_small_numbers_are_lost_not_cast():
+    found = first_of({"a": ROWS * np.float32(1e-10)}, {"a": np.zeros_like(ROWS)})
+    assert found.cause == "lost"
+
+
 def test_states_of_a_rule():
     state, _ = trained()
     name = next(iter(state.slots))
@@ -167,6 +172,12 @@ def test_names_and_slots_of_others():
     theirs["opt_state[0].nu['layers/0']"] = np.zeros_like(theirs["opt_state[0].nu['layers/0']"])
     found = first_of(state, theirs, name_map=names)
     assert found[:3] == ("layers/0", "nu", "lost")
+    theirs["opt_state[0].count"] = np.int32(0)
+    assert proofs.resume(state, theirs, name_map=names).findings[-1].text == (
+        "the step is 0 instead of 3"
+    )
+    cold = {name: x for name, x in theirs.items() if name.startswith("params")}
+    assert first_of(state, cold, name_map=names).text == "m of layers/0 is missing"
     with pytest.raises(proofs.ProofError, match="no variable in common.*Pass a name map"):
         proofs.resume(state, theirs)
     with pytest.raises(proofs.ProofError, match="the name map has 'x'"):

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Tuple
 
 import numpy as np
 
-from legacy_opt.proofs.states import State, empty, state_of
+from legacy_opt.proofs.states import KERAS, State, empty, state_of
 
 from ... import file_endings
 from ..checkpoint_contents import named
@@ -80,7 +80,7 @@ def _of_checkpoint(path: str) -> State:
 
 
 def _of_keras_file(path: str) -> State:
-    state = empty()
+    state = empty(KERAS)
     with open(path, "rb") as file:
         start = file.read(len(_HDF5))
     content: Any = path

@@ -78,6 +78,13 @@ def test_files_of_own_optimizers(tmp_path):
     assert first_of(state, path).text == "sum of w is lost: all elements are 0.1"
 
 
+def test_a_model_alone(tmp_path):
+    model, optimizer = saved(tmp_path / "a.pt")
+    assert first_of(model, model.state_dict()) is None
+    found = first_of({"model": model, "optimizer": optimizer}, model)
+    assert found.text == "step of 0.weight is missing"
+
+
 def test_exit_codes(tmp_path, capsys):
     path = str(tmp_path / "a.pt")
     _, optimizer = saved(path)
