@@ -49,7 +49,7 @@ def first_of(before, after, **arguments):
 
 
 def bfloat16(x):
-    """Rounds half of the units of bfloat16 away from 0; no element is between two numbers."""
+    """Rounds to the nearest number of bfloat16, or to the even one."""
     found = []
     for each in x.ravel():
         mantissa, exponent = np.frexp(each)
@@ -57,6 +57,7 @@ def bfloat16(x):
     return np.array(found, "float32").reshape(x.shape)
 
 
+TIES = np.array([1 + 2**-8, 1 + 3 * 2**-8, 3.3], "float32")  # between two numbers of bfloat16
 ROWS = np.random.RandomState(0).randn(6, 6).astype("float32")
 OTHER = np.random.RandomState(1).randn(6, 6).astype("float32")
 
@@ -104,10 +105,12 @@ def test_the_memory_of_a_transpose():
     assert found.text == "a is the memory of its transpose, in the old shape"
 
 
-def test_a_value_of_a_missing_array_is_found_elsewhere():
+def test_missing_arrays_and_numbers_between_others():
     found = first_of({"a": ROWS, "c": ROWS}, {"b": ROWS, "c": OTHER})
     assert (found.cause, found.text) == ("moved", "a is missing; its value is in b")
     assert first_of({"a": ROWS, "c": OTHER}, {"c": OTHER}).text == "a is missing"
+    assert first_of({"a": ROWS, "c": ROWS}, {"c": ROWS}).text == "a is missing"  # c had it before
+    assert first_of({"a": TIES}, {"a": bfloat16(TIES)}).text == "a was cast to bfloat16"
 
 
 def test_zeros_are_no_evidence_of_a_move():
