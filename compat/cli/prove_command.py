@@ -7,7 +7,7 @@ import importlib
 from typing import Any, Dict, TextIO
 
 from .. import plain_text, special_files
-from . import prove_report, prove_resume, terminal
+from . import prove_record_command, prove_report, prove_resume, run_command, tables, terminal
 
 _SUMMARY = "check that an implementation computes the same as a rule"
 _DRAW = """\
@@ -19,7 +19,8 @@ example: legacy-opt prove draw AdamOptimizer --set epsilon=0.001 --out adam.proo
 exit codes: 0, success; 2, bad input, and nothing was written
 """
 _REPLAY = """\
-Trains an implementation with the inputs of a proof, and compares. EQUAL: all values are the same.
+Trains an implementation with the inputs of a proof, and compares; or a script, which computes its
+own gradients from the recorded inputs of its model. EQUAL: all values are the same.
 ROUNDING: the formula is the same, and some last digits differ. DIFFERS: it is another formula.
 """
 _REPLAY_EPILOG = """\
@@ -27,7 +28,11 @@ TARGET is torch:MODULE:CLASS, keras:MODULE:CLASS, optax:MODULE:FUNCTION or numpy
 TensorFlow, tf:MODULE:CLASS (of a v1 optimizer or of Keras) or to_keras:MODULE:CLASS (of a v1
 optimizer); or a recorded rule, such as legacy-opt:torch-exact.
 
-example: legacy-opt prove replay adam.proof --with torch:torch.optim:Adam --map eps=epsilon
+A script is trained three times: twice with a start that was moved by one random rounding.
+
+examples:
+  legacy-opt prove replay adam.proof --with torch:torch.optim:Adam --map eps=epsilon
+  legacy-opt prove replay run.proof -- train.py --batch_size 64
 
 exit codes: 0, EQUAL or ROUNDING; 1, DIFFERS; 2, TARGET cannot be judged, or bad input
 """
@@ -50,11 +55,15 @@ def add_command(commands: terminal.Commands):
         subcommands, "replay", "judge by a proof", _REPLAY, _REPLAY_EPILOG, _replay
     )
     parser.add_argument("file", metavar="FILE", help="the proof")
-    parser.add_argument("--with", metavar="TARGET", dest="target", required=True, help="see below")
+    parser.add_argument("--with", metavar="TARGET", dest="target", help="see below")
     what = "an argument of TARGET: a hyperparameter, several with commas, or a constant"
     terminal.add_list(parser, "--map", "ARGUMENT=SOURCE", what)
     parser.add_argument("--html", metavar="FILE", help="write the report as a page, too")
     parser.add_argument("--overwrite", action="store_true", help="replace this FILE if it exists")
+    parser.takes_script = True
+    parser.set_defaults(argv=[])
+    run_command.add_options(parser)
+    prove_record_command.add_command(subcommands)
     prove_resume.add_command(subcommands)
 
 
@@ -90,6 +99,10 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
 
     if arguments.html:
         special_files.refuse_existing(arguments.html, arguments.overwrite)
+    if bool(arguments.target) == bool(arguments.argv):
+        raise ValueError("Pass either --with TARGET, or -- and a script.")
+    if arguments.argv:
+        return _replay_script(arguments, screen)
     kinds = None
     if arguments.target.partition(":")[0] in ("tf", "to_keras"):
         importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
@@ -101,10 +114,29 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     proof = proofs.read(arguments.file)
     proof = with_ends(proof, proof.ends)  # those of a file from others may be wrong
     report = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
-    found = {proof.record.optimizer: (proof, report)}
+    return _outcome(arguments, arguments.target, {proof.record.optimizer: (proof, report)}, proof)
+
+
+def _replay_script(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
+    importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
+    from legacy_opt import proofs
+
+    from ..old_programs.proving import training_replay
+
+    run = proofs.read_run(arguments.file)
+    with tables.progress("trainings", 3, screen, " training") as advance:
+        again, *moved = training_replay.trained(
+            arguments.file, run_command.words_of(arguments), advance
+        )
+    reports = proofs.compare_runs(run, again, moved)
+    found = {name: (run.proofs[name], report) for name, report in reports.items()}
+    return _outcome(arguments, arguments.argv[0], found, run)
+
+
+def _outcome(arguments: argparse.Namespace, target: str, found: Any, run: Any) -> terminal.Outcome:
     if arguments.html:
         from . import prove_page
 
-        facts = {"file": arguments.file, "implementation": arguments.target}
-        prove_page.write(arguments.html, facts, found, proof.made)
-    return prove_report.outcome(arguments.target, found)
+        facts = {"file": arguments.file, "implementation": target}
+        prove_page.write(arguments.html, facts, found, run.made)
+    return prove_report.outcome(target, found)

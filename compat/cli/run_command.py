@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import os
 import sys
-from typing import Any, Iterable, List
+from typing import Any, Callable, ContextManager, Iterable, List
 
 from .. import plain_text
 from ..old_programs.script_runner import missing_errors, packages, runner
@@ -49,15 +50,22 @@ def add_command(commands: terminal.Commands):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the missing names as JSON, and do not run the script",
+    )
+    add_options(parser)
+    add_script(parser)
+    parser.set_defaults(run=execute)
+
+
+def add_options(parser: argparse.ArgumentParser):
+    """Adds the options that say how a script is run."""
+    parser.add_argument(
         "-m", action="store_true", dest="is_module", help="SCRIPT is a module's name"
     )
     parser.add_argument(
         "--force", action="store_true", help="run the script even if names are missing"
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the missing names as JSON, and do not run the script",
     )
     parser.add_argument(
         "--native", action="store_true", help="use native kernels (see `legacy-opt docs native`)"
@@ -70,17 +78,29 @@ def add_command(commands: terminal.Commands):
         metavar="NAME",
         help="give an installed package TensorFlow 1's names, too; may be repeated",
     )
+
+
+def add_script(parser: argparse.ArgumentParser):
+    """Adds the script."""
     parser.add_argument(
         "argv",
         metavar="SCRIPT",
         nargs=argparse.PARSER,  # all arguments after SCRIPT belong to the script, even options
         help="a Python file or the name of a module, followed by its arguments",
     )
-    parser.set_defaults(run=execute)
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs a script in this process. Returns the exit code, unless the script ends the process."""
+def words_of(arguments: argparse.Namespace) -> List[str]:
+    """Returns the words of a command line that `add_options` and `add_script` have parsed."""
+    flags = {"-m": arguments.is_module, "--force": arguments.force, "--native": arguments.native}
+    packages = [word for name in arguments.packages for word in ("--package", name)]
+    return [*(flag for flag in flags if flags[flag]), *packages, "--", *arguments.argv]
+
+
+def execute(
+    arguments: argparse.Namespace, scope: Callable[[], ContextManager[Any]] = contextlib.suppress
+) -> int:
+    """Runs a script in this process, in a scope. Returns the exit code, unless the script exits."""
     script = arguments.argv[0]
     is_module = arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+
@@ -99,7 +119,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return terminal.BAD_INPUT
     modules = script_modules.read(path, name)
     missing = missing_names.find(modules, tensorflow)
-    if arguments.json:
+    if getattr(arguments, "json", False):
         return _print_json(path, modules, missing)
     _warn_of_races(modules, arguments.native)
     if _report(missing, arguments.force):
@@ -113,7 +133,8 @@ def execute(arguments: argparse.Namespace) -> int:
         one_step.have_kernels = have_kernels
     try:
         start = runner.run_module if is_module else runner.run_file
-        return runner.outcome(functools.partial(start, script))
+        with scope():
+            return runner.outcome(functools.partial(start, script))
     finally:  # also if the script calls sys.exit
         if arguments.native:
             updates = plain_text.counted(len(have_kernels), "update")

@@ -52,7 +52,13 @@ Execute = Callable[[argparse.Namespace, TextIO], Outcome]  # see `run_command`
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Prints usage errors on one line, and suggests the nearest option or command."""
+    """Prints usage errors on one line, and suggests the nearest option or command.
+
+    Attributes:
+      takes_script: whether all words after "--" are a script with its arguments, `argv`.
+    """
+
+    takes_script = False
 
     def parse_known_args(
         self, args: Optional[Sequence[str]] = None, namespace: Any = None
@@ -63,7 +69,13 @@ class CommandParser(argparse.ArgumentParser):
             option = word.partition("=")[0]
             if option[:2] == "--" and not any(each.startswith(option) for each in known):
                 self.error(f"there is no option {option}.{did_you_mean(option, known)}")
-        return super().parse_known_args(args, namespace)
+        words = list(args or ())
+        if not (self.takes_script and "--" in words):
+            return super().parse_known_args(args, namespace)
+        end = words.index("--")
+        parsed, others = super().parse_known_args(words[:end], namespace)
+        parsed.argv = words[end + 1 :]
+        return parsed, others
 
     def _words_of_this_parser(self, words: Sequence[str]) -> Iterator[str]:
         """Yields the arguments up to "--", or up to a command or script with its own options."""

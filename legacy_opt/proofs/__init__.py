@@ -10,6 +10,7 @@ library of the implementation. `legacy-opt docs prove` has examples.
 from legacy_opt.proofs.replaying import Report, replay
 from legacy_opt.proofs.resuming import Finding, Resumed, resume
 from legacy_opt.proofs.targets import Target, find
+from legacy_opt.proofs.trainings import compare_runs
 from legacy_opt.recorded.proofs.drawing import draw
 from legacy_opt.recorded.proofs.files import read, write
 from legacy_opt.recorded.proofs.judging import (
@@ -38,4 +39,4 @@ __all__ = [
     "Run",
 ]
 __all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "read_run", "replay", "write"]
-__all__ += ["Finding", "Resumed", "resume", "write_run"]
+__all__ += ["Finding", "Resumed", "compare_runs", "resume", "write_run"]

@@ -88,6 +88,7 @@ ALLOWED = {
         *[".file_endings", ".plain_text", ".special_files", ".estimator_names"],
         ".old_programs.old_names",
     ],
+    ".old_programs.proving": ["versions", "core", "programs", "native", "recorded", "proofs"],
     ".old_programs.script_runner": [
         *["versions", "core", "public", ".special_files", ".old_programs.old_names"],
         ".old_programs.source_analysis",

@@ -1,0 +1,1 @@
+"""Records the trainings of TensorFlow 1 scripts, and replays them."""

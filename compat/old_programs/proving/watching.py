@@ -1,0 +1,276 @@
+"""Watches the run calls of a script's Session, and records its training."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core.shortened import quoted
+from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
+
+from .plans import Plan, Plans
+from .replayed import Options, Replayed
+from .tracks import Track
+from .updates import Update, Updates
+
+v1 = tf.compat.v1
+
+
+class Recorder:
+    """Records the training of a script in this process.
+
+    Args:
+      options: the `Options`.
+      say: is called with what a user should know at once.
+      advance: is called with 1 after each step.
+      write: is called with the `Run`, once; not if there was no step.
+      replayed: the `Replayed` run whose start and inputs this training gets, or None.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        say: Callable[[str], Any],
+        advance: Callable[[int], Any],
+        write: Callable[[Run], Any],
+        replayed: Optional[Replayed] = None,
+    ) -> None:
+        self._options, self._say, self._advance, self._write = options, say, advance, write
+        self._replayed = replayed
+        self._left_out: List[str] = []
+        self._updates = Updates(self._leave_out)
+        self._plans = Plans(self._updates)
+        self._lock = threading.RLock()
+        self._tracks: Dict[int, Optional[Track]] = {}  # by positions of updates
+        self._session: Any = None
+        self._losses: List[float] = []
+        self._inputs: List[Dict[str, np.ndarray]] = []
+        self._first_inputs: Dict[str, np.ndarray] = {}
+        self._has_inputs = options.inputs
+        self._is_done = self.has_written = False
+
+    def _leave_out(self, text: str) -> None:
+        """Says what is not recorded, once."""
+        if text not in self._left_out:
+            self._left_out.append(text)
+            self._say(text)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Scope that watches all optimizers and sessions; at its end, the run is written."""
+        session_class: Any = next(each for each in v1.Session.__mro__ if "run" in vars(each))
+        run, close = session_class.run, session_class.close
+        self._unwatched = run
+
+        @functools.wraps(run)
+        def watched_run(
+            session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            def original(fetches: Any, feeds: Any = feed_dict) -> Any:
+                return run(session, fetches, feeds, *args, **kwargs)
+
+            plan = self._next_plan(session, fetches, feed_dict or {})
+            if plan is None:
+                return original(fetches)
+            with self._lock:
+                return self._step(session, original, fetches, feed_dict or {}, plan)
+
+        @functools.wraps(close)
+        def watched_close(session: Any) -> None:
+            if session is self._session:
+                self._finish()
+            close(session)
+
+        session_class.run, session_class.close = watched_run, watched_close
+        try:
+            with self._updates.watched():
+                yield
+        finally:
+            session_class.run, session_class.close = run, close
+            self._finish()
+
+    def _next_plan(self, session: Any, fetches: Any, feeds: Any) -> Optional[Plan]:
+        """Returns the plan of a run call if it is a step, else None."""
+        if self._is_done or not self._updates:
+            return None
+        plan = self._plans.of(session.graph, fetches, feeds)
+        if session is self._session and not plan.updates:
+            changed = plan.written[-1] & self._state_operations()
+            if changed:
+                self._leave_out(
+                    f"after step {len(self._losses)}, the script changes {quoted(sorted(changed))} "
+                    "without an optimizer: later steps are not recorded"
+                )
+                self._finish()
+        elif plan.updates and self._session not in (None, session):
+            self._leave_out("trainings in other sessions: only the first session is recorded")
+            return None
+        return plan if plan.updates else None
+
+    def _state_operations(self) -> Set[str]:
+        """Returns the names of all variables of the state, without the global step."""
+        return {name for each in self._tracks.values() if each for name in each.operations}
+
+    def _step(self, session: Any, original: Any, fetches: Any, feeds: Any, plan: Plan) -> Any:
+        run = functools.partial(self._unwatched, session)
+        others = [each for i, each in self._tracks.items() if each and i not in plan.updates]
+        if any(plan.written[-1] & each.operations for each in others):
+            self._leave_out(f"after step {len(self._losses)}, other updates change the variables")
+            self._finish()
+        if self._is_done:
+            return original(fetches)
+        number = len(self._losses) + 1
+        try:
+            tracks = self._tracks_of(session, plan)
+            if self._replayed is not None:
+                feeds = self._replayed.fed(session.graph, number, feeds)
+        except ProofError as error:
+            self._is_done = True
+            raise SystemExit(f"legacy-opt prove replay: {error}") from error
+        if not tracks:
+            return original(fetches)
+        inputs = plan.inputs if self._has_inputs else []
+        results = original(
+            {
+                "theirs": fetches,
+                "tracks": {i: each.fetches for i, each in tracks.items()},
+                "loss": [] if plan.loss is None else [plan.loss],
+                "inputs": {each.name: each for each in inputs},
+            },
+            feeds,
+        )
+        for i, each in tracks.items():
+            each.step(number, results["tracks"][i])
+        self._losses.append(float(np.mean(results["loss"])) if results["loss"] else np.nan)
+        self._add_inputs(results["inputs"])
+        if number in self._options.ends:
+            self._end(run)
+        self._advance(1)
+        self._check_size(number)
+        if number == self._options.steps:
+            self._finish()
+        if self._is_done and not self._options.goes_on:
+            raise SystemExit(0)
+        return results["theirs"]
+
+    def _tracks_of(self, session: Any, plan: Plan) -> Dict[int, Track]:
+        """Returns the tracks of a run call, and starts those that begin with this run."""
+        run = functools.partial(self._unwatched, session)
+        new = [i for i in plan.updates if i not in self._tracks]
+        for i in new:
+            self._tracks[i] = track = self._track(self._updates[i], plan.written[i])
+            if track is None:
+                continue
+            if self._replayed is not None:
+                track.made["starts"] = self._replayed.load(run, track.state)
+            track.start(_values(run, track.state))
+        if self._session is None and any(self._tracks.values()):
+            self._session = session
+            if plan.problems and self._has_inputs:
+                self._leave_out(f"inputs: {'; '.join(plan.problems[:5])}")
+                self._has_inputs = False
+            tracks = [each for each in self._tracks.values() if each]
+            known = {each.name for track in tracks for each in track.state.values()}
+            with session.graph.as_default():
+                found = [x for x in v1.global_variables() if x.op.name in plan.variables]
+            others = {each.name: each for each in found if each.name not in known}
+            self._first_inputs = _values(run, others) if self._has_inputs else {}
+            if self._replayed is not None:
+                self._replayed.load_others(run, others)
+        return {i: each for i in plan.updates for each in [self._tracks[i]] if each is not None}
+
+    def _track(self, update: Update, written: Collection[str]) -> Optional[Track]:
+        name = type(update.optimizer).__name__
+        variables = {}
+        for _, each in update.pairs:
+            dtype = each.dtype.base_dtype.name
+            if dtype != "float32" or not each.shape.is_fully_defined():
+                what = f"{dtype}, of shape {each.shape}"
+                self._leave_out(f"{name}: {each.op.name!r} is not recorded, because it is {what}")
+            elif re.search(self._options.variables, each.op.name):
+                variables[each.op.name] = each
+            else:
+                self._leave_out(f"variables that do not match {self._options.variables!r}")
+        if not variables:
+            return None
+        record = self._replayed and self._replayed.proof_of(variables).record
+        track = Track(update, variables, record)
+        changed = sorted(track.operations & set(written))
+        if changed:
+            self._leave_out(f"{name}: {quoted(changed)} are also changed by other operations")
+            return None
+        if track.reason:
+            self._leave_out(f"{name}: its rule, because {track.reason}")
+        return track
+
+    def _add_inputs(self, fetched: Mapping[str, Any]) -> None:
+        if not self._has_inputs:
+            return
+        if not self._losses[1:]:
+            fetched = {**fetched, **self._first_inputs}
+        try:
+            self._inputs.append({name: _storable(name, each) for name, each in fetched.items()})
+        except ProofError as error:
+            self._leave_out(f"inputs: {error}")
+            self._has_inputs = False
+
+    def _end(self, run: Any) -> None:
+        tracks = {i: each for i, each in self._tracks.items() if each and not each.has_end}
+        values = run({i: each.state for i, each in tracks.items()})
+        for i, each in tracks.items():
+            each.end({key: np.array(value) for key, value in values[i].items()})
+
+    def _check_size(self, step: int) -> None:
+        nbytes = sum(each.nbytes for each in self._tracks.values() if each)
+        nbytes += sum(array.nbytes for each in self._inputs[-1:] for array in each.values())
+        if nbytes > self._options.limit * 1e6 and step < self._options.steps:
+            self._leave_out(
+                f"steps after {step}: the limit of {self._options.limit:g} MB is reached (pass "
+                "--limit, or fewer --variables)"
+            )
+            self._finish()
+
+    def _finish(self) -> None:
+        """Writes what was recorded, once."""
+        if self._is_done:
+            return
+        self._is_done = True
+        tracks = [each for each in self._tracks.values() if each]
+        if not tracks or not self._losses:
+            return
+        with contextlib.suppress(Exception):  # the session may be closed: then up to the last end
+            self._end(functools.partial(self._unwatched, self._session))
+        proofs: Dict[str, Proof] = {}
+        for each in tracks:
+            name = each.name
+            number = sum(other == name or other.startswith(name + "_") for other in proofs)
+            proofs[f"{name}_{number}" if number else name] = each.proof()
+        steps = max(each.made["runs"][-1] for each in proofs.values())
+        made: Dict[str, Any] = {"by": "record", "left_out": self._left_out}
+        inputs = self._inputs[:steps] if self._has_inputs else ()
+        self.has_written = True
+        self._write(Run(proofs, self._losses[:steps], inputs, made))
+
+
+def _values(run: Any, variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+    """Returns copies of the values of variables: a result of a Session may share memory."""
+    return {name: np.array(value) for name, value in run(dict(variables)).items()}
+
+
+def _storable(name: str, value: Any) -> np.ndarray:
+    """Returns an input as an array that a file can have."""
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        texts = [tf.compat.as_bytes(each) for each in array.ravel()]
+        if any(each.endswith(b"\0") for each in texts):
+            raise ProofError(f"{name!r} has texts that end with a zero byte")
+        return np.array(texts, "S").reshape(array.shape)
+    if array.dtype.kind not in "fiubc" or array.dtype.name == "bfloat16":
+        raise ProofError(f"{name!r} is of {array.dtype.name}")
+    return np.array(array)

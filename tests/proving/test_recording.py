@@ -1,0 +1,199 @@
+"""Trainings in Sessions, recorded in this process."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import proofs
+from legacy_opt.compat.old_programs.proving.replayed import Options, Replayed
+from legacy_opt.compat.old_programs.proving.watching import Recorder
+from legacy_opt.recorded.proofs import reference
+
+v1 = tf.compat.v1
+STEPS = 8
+
+
+def feeds(step):
+    random = np.random.RandomState(step)
+    return {"x:0": random.randn(16, 4).astype("f"), "ids:0": random.randint(0, 20, [16]) * 3}
+
+
+def build(optimizer, dropout=False):
+    """Returns the training step of a small model with an embedding table."""
+    x = v1.placeholder(tf.float32, [None, 4], "x")
+    ids = v1.placeholder(tf.int64, [None], "ids")
+    table = v1.get_variable("table", [70, 4], initializer=v1.random_normal_initializer(seed=1))
+    kernel = v1.get_variable("kernel", [4, 3], initializer=v1.random_normal_initializer(seed=2))
+    scale = v1.get_variable(
+        "scale", [], trainable=False, initializer=v1.random_normal_initializer()
+    )
+    hidden = tf.nn.embedding_lookup(table, ids) * x * scale
+    if dropout:
+        hidden *= tf.cast(v1.random_uniform(tf.shape(x)) > 0.2, tf.float32)
+    loss = tf.reduce_mean(tf.square(tf.tanh(tf.matmul(hidden, kernel)) - 0.3))
+    step = v1.train.get_or_create_global_step()
+    return optimizer(step).minimize(loss, global_step=step)
+
+
+def record(optimizer, steps=STEPS, replayed=None, train=None, **options):
+    """Trains, and returns the recorded run and what was said."""
+    runs, said = [], []
+    chosen = Options(steps, {1, 3, steps}, **{"inputs": True, "goes_on": True, **options})
+    if replayed is not None:
+        chosen = replayed.options._replace(goes_on=True)
+    recorder = Recorder(chosen, said.append, lambda count: None, runs.append, replayed)
+    with tf.Graph().as_default(), recorder.watching():
+        train_op = build(optimizer, **(train or {}))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for i in range(STEPS):
+                session.run(train_op, feeds(i))
+    return runs[0] if runs else None, said
+
+
+def decayed_adam(step, epsilon=1e-3):
+    rate = v1.train.exponential_decay(0.1, step, 2, 0.9)
+    return v1.train.AdamOptimizer(rate() if callable(rate) else rate, epsilon=epsilon)
+
+
+OPTIMIZERS = {
+    "Adam": decayed_adam,
+    "AdagradDecay": lambda step: legacy_opt.AdagradDecayOptimizer(
+        0.1, step, accumulator_decay_step=3, accumulator_decay_rate=0.8
+    ),
+    "LazyAdam": lambda step: legacy_opt.LazyAdamOptimizer(v1.train.cosine_decay(0.1, step, 9)),
+    "clipped": lambda step: legacy_opt.ClipByGlobalNormOptimizer(
+        legacy_opt.LazyAdamOptimizer(0.1), 0.01
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_rule_makes_the_recorded_variables(name, tmp_path):
+    run, said = record(OPTIMIZERS[name])
+    assert not said and len(run.losses) == len(run.inputs) == STEPS
+    proofs.write_run(tmp_path / "run", run)
+    (proof,) = proofs.read_run(tmp_path / "run").proofs.values()
+    assert [*proof.ends] == [1, 3, STEPS] and proof.last.global_step == STEPS
+    proof = reference.with_bars(proof)
+    steps = dict(enumerate(reference.run(proof), 1))
+    assert proofs.judge(proof.ends, {i: steps[i] for i in proof.ends}).name != proofs.DIFFERS
+    rows = proof.start.variables["table"].shape[0]  # TensorFlow's Adam changes all rows
+    assert rows == (70 if name == "Adam" else 20)
+
+
+def replays(run, optimizer, train=None):
+    """Returns the report of a replay of the training."""
+    found = [record(optimizer, replayed=Replayed(run, seed), train=train) for seed in (None, 1, 2)]
+    return proofs.compare_runs(run, found[0][0], [each for each, _ in found[1:]])["Adam"]
+
+
+def test_the_same_training_does_not_differ_even_with_dropout():
+    run, said = record(decayed_adam, train={"dropout": True})
+    assert not said and any("random_uniform" in name for name in run.inputs[0])
+    report = replays(run, decayed_adam, train={"dropout": True})
+    assert report.verdict.name != proofs.DIFFERS and not report.origin
+    np.testing.assert_allclose(*report.losses, rtol=1e-5)
+
+
+def test_another_epsilon_and_other_gradients_are_told_apart():
+    run, _ = record(decayed_adam)
+    report = replays(run, lambda step: decayed_adam(step, epsilon=1.001e-3))
+    assert (report.verdict.name, report.origin) == (proofs.DIFFERS, "optimizer")
+    assert report.verdict.place.step == 1
+
+    class Scaled(v1.train.AdamOptimizer):
+        def compute_gradients(self, loss, *args, **kwargs):
+            return super().compute_gradients(loss * 1.001, *args, **kwargs)
+
+    run, _ = record(lambda step: v1.train.AdamOptimizer(0.1))
+    report = replays(run, lambda step: Scaled(0.1))
+    assert (report.verdict.name, report.origin) == (proofs.DIFFERS, "gradient")
+    assert report.verdict.place.step == 1
+
+
+def test_another_first_value_of_a_slot_is_found():
+    run, _ = record(lambda step: v1.train.AdagradOptimizer(0.1, name="Adam"))
+    other = lambda step: v1.train.AdagradOptimizer(  # noqa: E731
+        0.1, initial_accumulator_value=0.2, name="Adam"
+    )
+    report = replays(run, other)
+    assert (report.verdict.name, report.origin) == (proofs.DIFFERS, "optimizer")
+    assert "other first values of 'slot/table/accumulator'" in report.notes[0]
+
+
+class Own(v1.train.Optimizer):
+    """An optimizer with an own `apply_gradients`, as that of BERT."""
+
+    def __init__(self, rate):
+        super().__init__(False, "Own")
+        self.rate = rate
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        done = []
+        for grad, variable in grads_and_vars:
+            grad = tf.convert_to_tensor(grad)
+            zeros = v1.zeros_initializer()
+            m = v1.get_variable(variable.op.name + "/own_m", variable.shape, initializer=zeros)
+            moment = 0.9 * m + grad
+            done += [m.assign(moment), variable.assign(variable - self.rate * moment)]
+        return tf.group(*done, global_step.assign_add(1), name=name)
+
+
+def test_an_optimizer_without_a_rule_and_one_in_a_condition(tmp_path):
+    run, said = record(lambda step: Own(0.1))
+    assert "Own: its rule, because" in said[0]
+    proofs.write_run(tmp_path / "run", run)
+    proof = proofs.read_run(tmp_path / "run").proofs["Own"]
+    assert not proof.has_rule and proof.hyperparameters[0] == {"rate": 0.1}
+    assert [*proof.start.slots["kernel"]] == ["own_m"]
+    moment = np.zeros([4, 3], "f")
+    for gradients in proof.gradients:
+        moment = np.float32(0.9) * moment + gradients["kernel"]
+    np.testing.assert_allclose(proof.last.slots["kernel"]["own_m"], moment, rtol=1e-5)
+
+    class Conditional(v1.train.GradientDescentOptimizer):
+        def minimize(self, loss, global_step=None):
+            pairs = self.compute_gradients(loss)
+            apply = lambda: tf.group(self.apply_gradients(pairs))  # noqa: E731
+            return v1.cond(global_step < 5, apply, tf.no_op)
+
+    run, said = record(lambda step: Conditional(0.1))
+    assert run is None and "inside of a condition" in said[0]
+
+
+def test_what_is_left_out_is_said():
+    run, said = record(decayed_adam, variables="kernel")
+    assert [*run.proofs["Adam"].start.variables] == ["kernel"]
+    assert said == run.made["left_out"] and "do not match 'kernel'" in said[0]
+    assert replays(run, decayed_adam).verdict.name != proofs.DIFFERS
+    run, said = record(decayed_adam, limit=0.012)
+    assert 0 < len(run.losses) < STEPS and "limit of 0.012 MB" in said[0]
+    run, _ = record(decayed_adam, inputs=False)
+    with pytest.raises(proofs.ProofError, match="record with --inputs"):
+        Replayed(run)
+
+
+def test_another_change_of_the_variables_ends_the_recording():
+    runs, said = [], []
+    recorder = Recorder(
+        Options(STEPS, {1, STEPS}, False), said.append, lambda count: None, runs.append
+    )
+    with tf.Graph().as_default(), recorder.watching(), v1.Session() as session:
+        train_op = build(decayed_adam)
+        clip = [each.assign(each * 0.5) for each in v1.trainable_variables()]
+        session.run(v1.global_variables_initializer())
+        for i in range(4):
+            session.run(train_op, feeds(i))
+        session.run(clip)
+        session.run(train_op, feeds(4))
+    assert len(runs[0].losses) == 4 and "after step 4, the script changes" in said[0]
+    assert [*runs[0].proofs["Adam"].ends] == [1, 4]
+
+
+def test_the_script_is_ended_and_nothing_stays_watched():
+    methods = v1.Session.run, v1.train.Optimizer.apply_gradients
+    with pytest.raises(SystemExit):
+        record(decayed_adam, steps=4, goes_on=False)
+    assert (v1.Session.run, v1.train.Optimizer.apply_gradients) == methods
