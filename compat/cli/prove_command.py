@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import Any, Dict, TextIO
+from typing import Any, Dict, Mapping, TextIO
 
 from .. import plain_text, special_files
 from . import prove_record_command, prove_report, prove_resume, run_command, tables, terminal
@@ -54,8 +54,10 @@ def add_command(commands: terminal.Commands):
     parser = terminal.add_parser(
         subcommands, "replay", "judge by a proof", _REPLAY, _REPLAY_EPILOG, _replay
     )
-    parser.add_argument("file", metavar="FILE", help="the proof")
+    parser.add_argument("file", metavar="FILE", help="the proof, or a recorded training")
     parser.add_argument("--with", metavar="TARGET", dest="target", help="see below")
+    what = "of a recorded training: the name of the optimizer (default: all)"
+    parser.add_argument("--optimizer", metavar="NAME", help=what)
     what = "an argument of TARGET: a hyperparameter, several with commas, or a constant"
     terminal.add_list(parser, "--map", "ARGUMENT=SOURCE", what)
     parser.add_argument("--html", metavar="FILE", help="write the report as a page, too")
@@ -111,10 +113,29 @@ def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
         if not all(text.partition("=")):
             raise ValueError(f"--map takes ARGUMENT=SOURCE, got {text!r}.")
     mapping = dict(text.split("=", 1) for text in arguments.map)
-    proof = proofs.read(arguments.file)
-    proof = with_ends(proof, proof.ends)  # those of a file from others may be wrong
-    report = proofs.replay(proof, proofs.find(arguments.target, mapping, kinds))
-    return _outcome(arguments, arguments.target, {proof.record.optimizer: (proof, report)}, proof)
+    target, run = proofs.find(arguments.target, mapping, kinds), proofs.read_run(arguments.file)
+    found = {}
+    for name, proof in _chosen(arguments, run).items():
+        if proof.has_bars:  # those of a file from others may be wrong
+            proof = with_ends(proof, proof.ends)
+        found[name] = proof, proofs.replay(proof, target)
+    return _outcome(arguments, arguments.target, found, run)
+
+
+def _chosen(arguments: argparse.Namespace, run: Any) -> Mapping[str, Any]:
+    """Returns the proofs of a run to replay; raises a ValueError if the user must choose one."""
+    names = ", ".join(run.proofs)
+    if arguments.optimizer is not None:
+        if arguments.optimizer not in run.proofs:
+            raise ValueError(f"--optimizer must be one of {names}, got {arguments.optimizer!r}.")
+        return {arguments.optimizer: run.proofs[arguments.optimizer]}
+    rules = {proof.record.optimizer for proof in run.proofs.values()}
+    if len(rules) > 1 and not arguments.target.startswith("legacy-opt:"):
+        raise ValueError(
+            f"{arguments.file} has several optimizers, but {arguments.target} is one: pass "
+            f"--optimizer and one of {names}."
+        )
+    return run.proofs
 
 
 def _replay_script(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:

@@ -11,14 +11,15 @@ from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional,
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import CyclicalLearningRate
+from legacy_opt import CyclicalLearningRate, versions
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.proofs.arguments import changes
-from legacy_opt.proofs.targets import Steps
+from legacy_opt.proofs.targets import Steps, refuse_warm
 from legacy_opt.recorded.proofs import drawing
-from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError
+from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, by_slot
+from legacy_opt.recorded.proofs.reference import is_fresh
 
 from .. import arrays
 from . import side_by_side
@@ -198,12 +199,57 @@ def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
             arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
         if "global_step" in arguments and arguments["global_step"] is None:
             arguments["global_step"] = v1.train.get_or_create_global_step()
-        training = _session_training(make(**arguments), problem)
+        optimizer, graph = make(**arguments), v1.get_default_graph()
+        training = _session_training(optimizer, problem)
         initialize()
+        state = _State(
+            optimizer.get_slot,
+            lambda name: optimizer._get_non_slot_variable(name, graph),
+            v1.train.get_or_create_global_step(),
+        )
+        _begin(training, state, proof)
         for gradients, changed in zip(problem.gradients, changes(steps)):
             for name, value in changed.items():
                 arguments[name].load(value, v1.get_default_session())
             yield training.step(gradients)
+        yield _last_slots(training, state, proof)
+
+
+class _State(NamedTuple):
+    """The variables in which an optimizer keeps its state."""
+
+    slot: Callable[[Variable, str], Optional[Variable]]
+    shared: Callable[[str], Optional[Variable]]
+    step: Variable
+
+
+def _begin(training: side_by_side.Training, state: _State, proof: Proof) -> None:
+    """Writes the state with which a proof starts, if it is not that of a first step."""
+    if is_fresh(proof):
+        return
+    start = proof.start
+    pairs = [(state.step, start.global_step)]
+    pairs += [(state.shared(name), value) for name, value in start.shared.items()]
+    for name, slots in start.slots.items():
+        if any(each.get(name) is not None for each in proof.gradients):
+            variable = training.variables[name]
+            pairs += [(state.slot(variable, slot), array) for slot, array in slots.items()]
+    if any(variable is None for variable, _ in pairs):
+        refuse_warm(proof)
+    for variable, value in pairs:
+        training.write(variable, value)
+
+
+def _last_slots(training: side_by_side.Training, state: _State, proof: Proof) -> Arrays:
+    """Returns the slots of a proof after its last step, without those that do not exist."""
+    found = {
+        f"{name}/{slot}": state.slot(training.variables[name], slot)
+        for name, slots in proof.start.slots.items()
+        for slot in slots
+    }
+    tensors = {name: tf.convert_to_tensor(x) for name, x in found.items() if x is not None}
+    values = {name: np.array(x, "float64") for name, x in training.values(tensors).items()}
+    return {**by_slot(proof.start.slots), **values} if values else {}
 
 
 def _is_v1(make: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
@@ -215,7 +261,7 @@ def _is_v1(make: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
 
 def _by_to_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     _check_dtype(proof)
-    return _in_keras(lambda **arguments: to_keras(make(**arguments)), proof, steps)
+    return _in_keras(lambda **arguments: to_keras(make(**arguments)), proof, steps, is_bridged=True)
 
 
 def _check_dtype(proof: Proof) -> None:
@@ -223,16 +269,27 @@ def _check_dtype(proof: Proof) -> None:
         raise ProofError("v1 optimizers compute scalars in float32")
 
 
-def _in_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+def _in_keras(make: Any, proof: Proof, steps: Steps, is_bridged: bool = False) -> Iterator[Arrays]:
+    if not is_bridged:
+        refuse_warm(proof)
     problem = side_by_side.Problem(proof.start.variables, proof.gradients)
     with side_by_side.scope() as initialize:
         optimizer = make(**steps[0])
         training = side_by_side.training(optimizer, problem, named=True)
+        if is_bridged:
+            trained = [training.variables[name] for name in proof.start.slots]
+            versions.create_optimizer_weights(optimizer, trained)
         initialize()
+        if is_bridged:
+            step = optimizer.steps_done().variable
+            state = _State(optimizer.existing_slot, optimizer.non_slots.get, step)
+            _begin(training, state, proof)
         for gradients, changed in zip(problem.gradients, changes(steps, ("learning_rate", "lr"))):
             for rate in changed.values():
                 optimizer.learning_rate = rate
             yield training.step(gradients)
+        if is_bridged:
+            yield _last_slots(training, state, proof)
 
 
 # For `legacy_opt.proofs.targets.find`.

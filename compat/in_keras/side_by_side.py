@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
@@ -12,19 +13,30 @@ import tensorflow as tf
 from legacy_opt.recorded.numpy import Rows
 
 v1 = tf.compat.v1
+Names = Tuple[str, ...]
 
 
 class Problem(NamedTuple):
     """The starting values of variables, and the gradients of each training step."""
 
     values: Dict[str, np.ndarray]  # by the names of the variables
-    gradients: Sequence[Mapping[str, Any]]  # for each step, arrays or `Rows` by these names
+    # For each step, arrays or `Rows` by these names. Some may be missing in some steps.
+    gradients: Sequence[Mapping[str, Any]]
 
-    def specs(self) -> Iterator[Tuple[tf.DType, Tuple[Any, ...]]]:
-        """Yields the dtype and shape of each tensor that one step's gradients consist of."""
-        for name, value in self.values.items():
+    def trained(self, gradients: Mapping[str, Any]) -> Names:
+        """Returns the names of the variables that have a gradient in a step."""
+        return tuple(name for name in self.values if gradients.get(name) is not None)
+
+    def is_sparse(self, name: str) -> bool:
+        """Whether the gradients of a variable are `Rows`."""
+        return any(isinstance(each.get(name), Rows) for each in self.gradients)
+
+    def specs(self, trained: Names) -> Iterator[Tuple[tf.DType, Tuple[Any, ...]]]:
+        """Yields the dtype and shape of each tensor that the gradients of a step consist of."""
+        for name in trained:
+            value = self.values[name]
             dtype = tf.as_dtype(value.dtype)
-            if isinstance(self.gradients[0][name], Rows):
+            if self.is_sparse(name):
                 yield tf.int64, (None,)
                 yield dtype, (None,) + value.shape[1:]
             else:
@@ -32,21 +44,25 @@ class Problem(NamedTuple):
 
     def inputs(self, gradients: Mapping[str, Any]) -> List[np.ndarray]:
         """Returns one step's gradients as arrays that fit `specs`."""
-        return tf.nest.flatten([gradients[name] for name in self.values])
+        return tf.nest.flatten([gradients[name] for name in self.trained(gradients)])
 
     def pairs(
-        self, tensors: Sequence[tf.Tensor], variables: Dict[str, tf.Variable]
+        self, trained: Names, tensors: Sequence[tf.Tensor], variables: Dict[str, tf.Variable]
     ) -> List[Tuple[Any, tf.Variable]]:
         """Returns (gradient, variable) pairs from a flat list of one step's tensors."""
         remaining = iter(tensors)
         pairs = []
         for name, value in self.values.items():
-            gradient = next(remaining)
-            if isinstance(self.gradients[0][name], Rows):
+            gradient = next(remaining) if name in trained else None
+            if gradient is not None and self.is_sparse(name):
                 shape = tf.constant(value.shape, tf.int64)  # a tensor, as for embedding layers
                 gradient = tf.IndexedSlices(next(remaining), gradient, shape)
             pairs.append((gradient, variables[name]))
         return pairs
+
+    def by_trained(self, function: Callable[[Names], Any]) -> Dict[Names, Any]:
+        """Returns the results of a function for each set of variables that a step trains."""
+        return {each: function(each) for each in dict.fromkeys(map(self.trained, self.gradients))}
 
 
 @contextlib.contextmanager
@@ -66,6 +82,9 @@ def scope(in_session: bool = False) -> Iterator[Callable[[], None]]:
         yield lambda: session.run(v1.global_variables_initializer())
 
 
+_NO_NAME = re.compile(r"^[^A-Za-z0-9.]|[^A-Za-z0-9_.\\/>-]")  # what a graph's names cannot have
+
+
 def training(optimizer: Any, problem: Problem, named: bool, **arguments: Any) -> Training:
     """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`.
 
@@ -73,7 +92,7 @@ def training(optimizer: Any, problem: Problem, named: bool, **arguments: Any) ->
     `arguments` are those of `SessionTraining`.
     """
     variables = {
-        name: tf.compat.v2.Variable(value, name=name if named else None)
+        name: tf.compat.v2.Variable(value, name=_NO_NAME.sub(".", name) if named else None)
         for name, value in problem.values.items()
     }
     if tf.executing_eagerly():
@@ -104,16 +123,20 @@ class FunctionTraining:
         self.optimizer = optimizer
         self._problem = problem
         self.variables = variables
-        signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
 
-        def train(*tensors: tf.Tensor):
-            optimizer.apply_gradients(problem.pairs(tensors, variables))
+        def function(trained: Names) -> Callable:
+            def train(*tensors: tf.Tensor):
+                optimizer.apply_gradients(problem.pairs(trained, tensors, variables))
 
-        self._train = training_function(train, signature, autograph=False)
+            signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs(trained)]
+            return training_function(train, signature, autograph=False)
+
+        self._train = problem.by_trained(function)
 
     def step(self, gradients: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         """Trains one step; returns the values of the variables, a dict of arrays by name."""
-        self._train(*map(tf.constant, self._problem.inputs(gradients)))
+        train = self._train[self._problem.trained(gradients)]
+        train(*map(tf.constant, self._problem.inputs(gradients)))
         return self.values(self.variables)
 
     def values(self, tensors: Mapping[str, Any]) -> Dict[str, np.ndarray]:
@@ -123,7 +146,11 @@ class FunctionTraining:
     def assign(self, arrays: Mapping[str, np.ndarray]):
         """Sets the variables to the values in a dict of arrays by name."""
         for name, variable in self.variables.items():
-            variable.assign(arrays[name])
+            self.write(variable, arrays[name])
+
+    def write(self, variable: Any, value: Any):
+        """Sets a variable, such as a slot."""
+        variable.assign(value)
 
 
 class SessionTraining:
@@ -139,13 +166,17 @@ class SessionTraining:
         self.optimizer = optimizer
         self._problem = problem
         self.variables = variables
-        self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
-        pairs = problem.pairs(self._inputs, variables)
-        self._train = optimizer.apply_gradients(pairs, **arguments)
+
+        def train(trained: Names) -> Tuple[List[tf.Tensor], Any]:
+            inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs(trained)]
+            pairs = problem.pairs(trained, inputs, variables)
+            return inputs, optimizer.apply_gradients(pairs, **arguments)
+
+        self._train = problem.by_trained(train)
 
     def step(self, gradients: Mapping[str, Any]) -> Dict[str, np.ndarray]:
-        inputs = dict(zip(self._inputs, self._problem.inputs(gradients)))
-        v1.get_default_session().run(self._train, inputs)
+        inputs, train = self._train[self._problem.trained(gradients)]
+        v1.get_default_session().run(train, dict(zip(inputs, self._problem.inputs(gradients))))
         return self.values(self.variables)
 
     def values(self, tensors: Mapping[str, Any]) -> Dict[str, np.ndarray]:
@@ -153,7 +184,10 @@ class SessionTraining:
 
     def assign(self, arrays: Mapping[str, np.ndarray]):
         for name, variable in self.variables.items():
-            variable.load(arrays[name], v1.get_default_session())
+            self.write(variable, arrays[name])
+
+    def write(self, variable: Any, value: Any):
+        variable.load(value, v1.get_default_session())
 
 
 Training = Union[FunctionTraining, SessionTraining]

@@ -1,12 +1,13 @@
 """Proofs that an implementation of an optimizer computes the same as a recorded rule.
 
 A proof is one file: inputs of a training, and what the rule makes of them, with error bars. It is
-drawn (`draw`), written (`write`) and read (`read`); a recorded training (`Run`) has several
-(`read_run`). `replay` trains an implementation (`find`) with
-the same inputs, and `judge` says whether it ends in the same variables. Needs NumPy alone, and the
-library of the implementation. `legacy-opt docs prove` has examples.
+drawn (`draw`), written (`write`) and read (`read`); a recorded training (`Run`, of a `Recorder`)
+has several (`read_run`). `replay` trains an implementation (`find`) with the same inputs, and
+`judge` says whether it ends in the same variables. Needs NumPy alone, and the library of the
+implementation. `legacy-opt docs prove` has examples.
 """
 
+from legacy_opt.proofs.recorder import Recorder
 from legacy_opt.proofs.replaying import Report, replay
 from legacy_opt.proofs.resuming import Finding, Resumed, resume
 from legacy_opt.proofs.targets import Target, find
@@ -35,6 +36,7 @@ __all__ = [
     "Proof",
     "ProofError",
     "ROUNDING",
+    "Recorder",
     "Report",
     "Run",
 ]

@@ -9,7 +9,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Seq
 import numpy as np
 
 from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
+from legacy_opt.recorded.records import Record
 
 # Usual names of arguments, and the hyperparameters that they may be. A comma makes a tuple.
 _USUAL = """
@@ -75,6 +77,14 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         [{name: _value(source, each) for name, source in sources.items()} for each in steps],
         [f"{what}: {', '.join(each)}" for what, each in notes.items() if each],
     )
+
+
+def values_of(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the hyperparameters of a record, from the arguments of another library."""
+    pairs = [*_PAIRS, *([name] * 2 for name in record.hyperparameters)]
+    known = {source: given[name] for name, source in pairs if name in given}
+    found = {name: known[name] for name in record.hyperparameters if name in known}
+    return given_hyperparameters(record, found)
 
 
 def _rounded(value: Any) -> Any:

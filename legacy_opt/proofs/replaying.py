@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
 
 from legacy_opt.programs.operations import INTEGERS
 from legacy_opt.proofs.targets import Target
-from legacy_opt.recorded.proofs.judging import EQUAL, Verdict, drift, judge
-from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast
+from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.proofs.judging import BOUND, EQUAL, Verdict, drift, judge, largest_error
+from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, by_slot, cast
+from legacy_opt.recorded.proofs.reference import UNIT, fresh, start_from, with_bars
 from legacy_opt.recorded.records import RecordError
+from legacy_opt.recorded.state_files import state_of
 
 _PACKAGES = ["legacy_opt", "numpy", "torch", "jax", "optax", "keras", "tf_keras", "tensorflow"]
+_NO_SLOTS = "the slots after the last step were not compared"
+_SAMPLES = 8  # trainings that show how far an implementation goes by rounding
 
 
 class Report(NamedTuple):
@@ -46,42 +53,132 @@ def replay(proof: Proof, target: Target) -> Report:
     Raises:
       ProofError: the target cannot be judged: it raises an error, or is random.
     """
-    found, again = (_trained(proof, target, "float32") for _ in range(2))
+    found, again = (_trained(proof, target) for _ in range(2))
     if any(x.tobytes() != again[i][n].tobytes() for i in found for n, x in found[i].items()):
         raise ProofError(
             f"cannot be judged: two trainings of {target.text} with the same inputs differ, so it "
             "is random, or a training changes the next one"
         )
-    verdict, notes = judge(proof.ends, found), target.arguments(proof).notes
-    if verdict.name != EQUAL:
+    notes = target.arguments(proof).notes
+    is_of_rule = True
+    if not proof.has_bars:
+        proof, is_of_rule = _with_bars(proof, target, found, notes)
+    verdict = judge(proof.ends, found)
+    if verdict.name != EQUAL and is_of_rule:
         try:
             verdict = judge(proof.ends, found, _trained(proof, target, "float64"))
         except ProofError as error:
             notes.append(f"judged in float32 alone; in float64, it {error}")
-    names = [*_PACKAGES, *target.text.replace(":", ".").split(".")[1:2]]
-    modules = {name: sys.modules[name] for name in names if name in sys.modules}
-    versions = {name: getattr(each, "__version__", None) for name, each in modules.items()}
-    known = {name: f"{x}" for name, x in versions.items() if x}
-    return Report(verdict, tuple(notes), known, drift(proof.ends, found))
+    packages = versions(*target.text.replace(":", ".").split(".")[1:2])
+    return Report(verdict, tuple(notes), packages, drift(proof.ends, found))
 
 
-def _trained(proof: Proof, target: Target, dtype: str) -> Dict[int, Arrays]:
-    """Returns the variables after the steps with ends."""
-    start, dtypes = proof.start, proof.record.hyperparameters
+def versions(*others: str) -> Dict[str, str]:
+    """Returns the versions of the packages that are imported, by their names."""
+    modules = [(name, sys.modules.get(name)) for name in (*_PACKAGES, *others)]
+    found = {name: getattr(module, "__version__", None) for name, module in modules}
+    return {name: f"{version}" for name, version in found.items() if version}
+
+
+def _with_bars(
+    proof: Proof, target: Target, found: Mapping[int, Arrays], notes: List[str]
+) -> Tuple[Proof, bool]:
+    """Returns a recorded proof with error bars, and whether they are those of its rule.
+
+    An optimizer without a rule, or one that computed something else, such as one of a TensorFlow
+    with a bug, has no bars of a rule. Then, the bars are how far the implementation itself goes if
+    the variables before the first step, gradients and hyperparameters are rounded differently, as a
+    share of an element and of the way that it has gone. The largest share of a variable counts.
+    """
     try:
-        if start.global_step:
-            raise ProofError(f"the proof begins after step {start.global_step}")
-        variables = cast(start.variables, dtype)
+        if not proof.has_rule:
+            raise ProofError(f"{proof.record.optimizer} has no rule")
+        last = found.get(len(proof.gradients), {})
+        has_slots = proof.last is not None and {*by_slot(proof.last.slots)} <= {*last}
+        judged = with_bars(proof, has_slots)
+        recorded = largest_error(judged.ends, {i: x.values for i, x in judged.ends.items()})
+        if recorded.ratio <= BOUND:
+            notes += [] if has_slots else [_NO_SLOTS]
+            return judged, True
+        raise ProofError(
+            f"the recorded training is not that of the rule of {proof.record.optimizer}: in step "
+            f"{recorded.step}, {recorded.variable!r} is {recorded.ratio:.3g} error bars away"
+        )
+    except RecordError as error:
+        problem = f"{error}"
+    values = {step: end.values for step, end in proof.ends.items()}
+    is_equal = all(np.array_equal(x, found[i][n]) for i in values for n, x in values[i].items())
+    if proof.has_rule or not is_equal:
+        notes.append(f"{problem}; so the error bars are those of {target.text} itself")
+    notes += [] if proof.last is None else [_NO_SLOTS]
+    moved = [] if is_equal else [_trained(_moved(proof, seed), target) for seed in range(_SAMPLES)]
+    ends = {}
+    before = proof.start.variables
+    ways = {name: np.zeros(x.shape) for name, x in before.items()}
+    for step, arrays in sorted(values.items()):
+        bars = {}
+        for name, array in arrays.items():
+            ways[name] += np.abs(array.astype("float64") - before[name])
+            sizes = np.abs(array) + ways[name] + np.finfo("float32").tiny
+            distances = [np.abs(each[step][name] - found[step][name]) / sizes for each in moved]
+            finite = np.where(np.isfinite(distances), distances, 0.0)
+            # Not of each element: few trainings do not show how far each of them goes.
+            bars[name] = (sizes * np.max(finite, initial=UNIT)).astype("float32")
+        exact = {name: x.astype("float64") for name, x in arrays.items()}
+        ends[step] = End(arrays, exact, bars)
+        before = arrays
+    return proof._replace(ends=ends), False
+
+
+def _number(dtype: str, value: float) -> Any:
+    return bool(value) if dtype == "bool" else int(value) if dtype in INTEGERS else value
+
+
+def _moved(proof: Proof, seed: int) -> Proof:
+    """Returns a proof with other last digits, also of numbers that float32 does not have."""
+    random = np.random.RandomState(seed)
+
+    def moved(x: Any) -> Any:
+        if isinstance(x, Rows):
+            return x._replace(values=moved(x.values))
+        signs = np.where(random.random_sample(np.shape(x)) < 0.5, -1, 1)
+        return x if x is None else np.float32(x * (1 + signs * 2 * UNIT))
+
+    def all_moved(arrays: Mapping[str, Any]) -> Dict[str, Any]:
+        return {name: moved(x) for name, x in arrays.items()}
+
+    signs = {name: random.choice([-UNIT, UNIT]) for name in proof.record.hyperparameters}
+    return proof._replace(
+        start=proof.start._replace(variables=all_moved(proof.start.variables)),
+        gradients=[all_moved(each) for each in proof.gradients],
+        hyperparameters=[
+            {name: x if np.float32(x) == x else x * (1 + signs[name]) for name, x in each.items()}
+            for each in proof.hyperparameters
+        ],
+    )
+
+
+def _trained(proof: Proof, target: Target, dtype: str = "float32") -> Dict[int, Arrays]:
+    """Returns the variables after the steps with ends, and the slots after the last step."""
+    dtypes = proof.record.hyperparameters
+    try:
+        start = proof.start._replace(record=proof.record.in_dtype(dtype))
+        optimizer = fresh(proof._replace(start=start))
+        start_from(proof, optimizer)  # slots in the dtypes of the record
         inputs = proof._replace(
-            start=start._replace(record=proof.record.in_dtype(dtype), variables=variables),
+            start=state_of(optimizer),
             gradients=[cast(each, dtype) for each in proof.gradients],
             hyperparameters=[
-                {name: int(x) if dtypes[name].dtype in INTEGERS else x for name, x in each.items()}
+                {name: _number(dtypes[name].dtype, x) for name, x in each.items()}
                 for each in proof.hyperparameters
             ],
         )
         training = enumerate(target.train(inputs, target.arguments(inputs).steps), start=1)
-        return {step: arrays for step, arrays in training if step in proof.ends}
+        found, last = {}, len(proof.gradients)
+        for step, arrays in training:
+            if min(step, last) in proof.ends:
+                found[min(step, last)] = {**arrays, **found.get(min(step, last), {})}
+        return found
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a user's class may raise anything

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from legacy_opt.proofs.arguments import Arguments, arguments_of, changes
 from legacy_opt.recorded.native import NativeOptimizer
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.proofs.drawing import RATES
-from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, cast, dense
-from legacy_opt.recorded.proofs.reference import run
+from legacy_opt.recorded.proofs.proof import Arrays, Proof, ProofError, by_slot, cast, dense
+from legacy_opt.recorded.proofs.reference import is_fresh, run
 
 Steps = List[Dict[str, Any]]  # the arguments of each step
 OWN = "legacy-opt"
@@ -30,7 +30,8 @@ class Target(NamedTuple):
     Attributes:
       text: its name, as for `find`.
       train: a function that gets a proof in the dtype of a training, whose arrays it may change,
-        and the arguments of each step; and yields the variables after each step.
+        and the arguments of each step; and yields the variables after each step. After the last
+        step, it may yield the slots; see `by_slot`.
       arguments: a function that returns the `Arguments` for a proof.
     """
 
@@ -130,7 +131,17 @@ def _set_to_zero(gradients: Mapping[str, Any]) -> None:
             array[...] = 0
 
 
+def refuse_warm(proof: Proof) -> None:
+    """Raises a ProofError if a proof does not start with the first step of an optimizer."""
+    if not is_fresh(proof):
+        raise ProofError(
+            "it cannot begin in the middle of a training, because it has other slots than the "
+            "rule: record from the first step of the optimizer"
+        )
+
+
 def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    refuse_warm(proof)
     variables = proof.start.variables
     step = function(variables, dict(steps[0]))
     for gradients, values in zip(proof.gradients, steps):
@@ -145,16 +156,35 @@ def _native(record: Any, variables: Arrays, library: Any, **values: Any) -> Nati
 
 
 def _in_torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    return _torch(lambda params: cls([*params.values()], **steps[0]), proof, steps)
+    from legacy_opt.recorded.torch import own
+
+    def make(params: Any) -> Any:
+        optimizer = cls([*params.values()], **steps[0])
+        if not is_fresh(proof):
+            known = own.from_state(proof.start, params, **proof.hyperparameters[0]).optimizer
+            if type(known) is not type(optimizer):
+                refuse_warm(proof)
+            optimizer.state.update(known.state)
+        return optimizer
+
+    return _torch(make, proof, steps)
 
 
 def _own_torch(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    from legacy_opt.recorded.torch import RecordedOptimizer
+    from legacy_opt.recorded.torch import RecordedOptimizer, state
+
+    found: List[Any] = []
 
     def make(params: Any) -> Any:
-        return RecordedOptimizer([*params.items()], proof.record, level or "auto", **steps[0])
+        found.append(
+            RecordedOptimizer([*params.items()], proof.record, level or "auto", **steps[0])
+        )
+        if not is_fresh(proof):
+            state.load_state(found[0], proof.start)
+        return found[0]
 
-    return _torch(make, proof, steps)
+    yield from _torch(make, proof, steps)
+    yield by_slot(state.state_of(found[0]).slots)
 
 
 def _key(argument: str, group: Mapping[str, Any]) -> str:
@@ -195,22 +225,43 @@ def _x64(needed: bool) -> Any:
 
 
 def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    import jax
     import jax.numpy as jnp
+
+    def begun(state: Any, params: Any) -> Any:
+        from legacy_opt.recorded.jax import own
+
+        def as_params(x: Any) -> Any:
+            return type(params)((name, x[name]) for name in params) if type(x) is dict else x
+
+        known = own.from_state(proof.start, **proof.hyperparameters[0]).opt_state
+        known = jax.tree.map(as_params, known, is_leaf=lambda x: type(x) is dict)
+        if jax.tree.structure(known) != jax.tree.structure(state):
+            refuse_warm(proof)
+        return known, params
 
     with _x64(proof.record.dtype == "float64"):
         arrays = lambda x, like: x if x is None else jnp.array(dense(x, like))  # noqa: E731
-        yield from _jax(lambda values: function(**values), arrays, proof, steps)
+        for _, params in _jax(lambda values: function(**values), arrays, proof, steps, begun):
+            yield cast(params, proof.record.dtype)
 
 
 def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
     from legacy_opt.recorded import jax as recorded_jax
     from legacy_opt.recorded import optax as recorded_optax
+    from legacy_opt.recorded.jax import state as jax_state
+
+    def begun(state: Any, params: Any) -> Any:
+        return jax_state.load_state(proof.record, proof.start, state, params)
 
     make = recorded_optax.from_record if is_optax else recorded_jax.JaxOptimizer
     with _x64(True):
         optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
         rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
-        yield from _jax(lambda values: optimizer, rows, proof, steps, is_own=True)
+        trained: Any = ()
+        for trained in _jax(lambda values: optimizer, rows, proof, steps, begun, True):
+            yield cast(trained[1], proof.record.dtype)
+        yield by_slot(jax_state.state_of(proof.record, *trained).slots)
 
 
 def _is_injected(state: Any) -> bool:
@@ -218,8 +269,9 @@ def _is_injected(state: Any) -> bool:
 
 
 def _jax(
-    make: Any, gradient: Any, proof: Proof, steps: Steps, is_own: bool = False
-) -> Iterator[Arrays]:
+    make: Any, gradient: Any, proof: Proof, steps: Steps, begun: Any, is_own: bool = False
+) -> Iterator[Tuple[Any, Any]]:
+    """Yields the state and the parameters after each step."""
     import jax
     import jax.numpy as jnp
 
@@ -233,6 +285,8 @@ def _jax(
         optimizer = make(values)  # anew in each step, for values that change
         if state is None:
             state = optimizer.init(params)
+            if not is_fresh(proof):
+                state, params = begun(state, params)
         elif changed and is_own:
             state = state._replace(hyperparams={**state.hyperparams, **changed})
         elif changed:
@@ -246,10 +300,11 @@ def _jax(
 
             updates, state = optimizer.update(grads, state, params)
             params = optax.apply_updates(params, updates)
-        yield cast(params, proof.record.dtype)
+        yield state, params
 
 
 def _in_keras(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    refuse_warm(proof)
     needs_x64 = proof.record.dtype == "float64"
     return _keras(lambda: cls(**steps[0]), proof, steps, needs_x64)
 
@@ -263,11 +318,15 @@ def _own_keras(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         found = {n for each in proof.gradients for n, x in each.items() if isinstance(x, Rows)}
         return RecordedOptimizer(proof.record, rate, level or "auto", values, sorted(found))
 
-    return _keras(make, proof, steps, needs_x64=True)
+    return _keras(make, proof, steps, needs_x64=True, is_own=True)
 
 
-def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[Arrays]:
+def _keras(
+    make: Any, proof: Proof, steps: Steps, needs_x64: bool, is_own: bool = False
+) -> Iterator[Arrays]:
     import keras
+
+    from legacy_opt.recorded.keras import state as keras_state
 
     start, dtype = proof.start.variables, proof.record.dtype
     mode = _x64(needs_x64) if keras.backend.backend() == "jax" else _denormals(proof)
@@ -282,6 +341,9 @@ def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[A
                 variables.append(keras.Variable(array, dtype=dtype, name=last))
         optimizer = make()
         optimizer.build(variables)
+        names = dict(zip(start, variables))
+        if is_own and not is_fresh(proof):
+            keras_state.load_state(optimizer, proof.start, names)
         for gradients, changed in zip(proof.gradients, changes(steps, ("learning_rate", "lr"))):
             for rate in changed.values():
                 optimizer.learning_rate = rate
@@ -290,12 +352,14 @@ def _keras(make: Any, proof: Proof, steps: Steps, needs_x64: bool) -> Iterator[A
             optimizer.apply(tensors, variables)
             found = map(keras.ops.convert_to_numpy, variables)
             yield cast(dict(zip(start, found)), dtype)
+        if is_own:
+            yield by_slot(keras_state.state_of(optimizer, names).slots)
 
 
 _KINDS = {"numpy": _in_numpy, "torch": _in_torch, "optax": _in_optax, "keras": _in_keras}
 _OWN: Dict[str, Any] = {
-    "numpy": lambda level, proof, steps: run(proof),
-    "native": lambda level, proof, steps: run(proof, optimizer_class=_native),
+    "numpy": lambda level, proof, steps: run(proof, slots=True),
+    "native": lambda level, proof, steps: run(proof, optimizer_class=_native, slots=True),
     "torch": _own_torch,
     "jax": _own_jax,
     "optax": functools.partial(_own_jax, is_optax=True),

@@ -2,10 +2,12 @@
 
 import importlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt import proofs, recorded
+from tests.recorded.references import trained
 
 DRAW = "prove", "draw"
 REPLAY = "prove", "replay"
@@ -65,6 +67,70 @@ def test_v1_optimizers(screen, tmp_path, rule, rows):
         assert facts["verdict"] in ("EQUAL", "ROUNDING")
         if facts["verdict"] == "ROUNDING":
             assert "v1 optimizers compute scalars in float32" in facts["notes"][-1]
+
+
+@pytest.fixture
+def run_of_three(tmp_path):
+    """Returns the path of a recorded training with three optimizers."""
+    names = {"w": "_a b/c:part_0", "b": "a/b/part_1"}
+    adam, decay = (recorded.load(f"{x}Optimizer") for x in ("Adam", "AdagradDecay"))
+    found = {
+        "Adam": trained(adam, missing=True, new_names=names),
+        "Adam_1": trained(adam, before=0),
+        "AdagradDecay": trained(decay, rows=True, missing=True),
+    }
+    path = tmp_path / "run.proof"
+    proofs.write_run(path, proofs.Run(found))
+    return path
+
+
+V1_ADAM = "tensorflow:compat.v1.train.AdamOptimizer"
+
+
+@pytest.mark.every_lane  # each TensorFlow has its own ways to create slots
+def test_recorded_trainings_from_any_state(screen, run_of_three):
+    decay = "to_keras:legacy_opt:AdagradDecayOptimizer", "--map", "accumulator_decay_step=100000"
+    for name, target in ("Adam", (f"tf:{V1_ADAM}",)), ("AdagradDecay", decay):
+        facts = screen.json(*REPLAY, run_of_three, "--optimizer", name, "--with", *target)
+        assert facts["verdict"] in ("EQUAL", "ROUNDING") and facts["optimizer"] == name
+        assert not any("slots" in note for note in facts["notes"])
+
+
+def test_recorded_trainings_with_several_optimizers(screen, run_of_three):
+    replay = [*REPLAY, run_of_three]
+    reports = screen.json(*replay, "--with", "legacy-opt:numpy")["reports"]
+    assert [each["verdict"] for each in reports] == ["EQUAL"] * 3
+    facts = screen.json(*replay, "--with", f"to_keras:{V1_ADAM}", "--optimizer", "Adam_1")
+    assert facts["verdict"] in ("EQUAL", "ROUNDING")
+    keras = "tf:tensorflow:keras.optimizers.Adam"
+    for problem, words in (
+        ("record from the first step", ["--optimizer", "Adam", "--with", keras]),
+        ("pass --optimizer and one of Adam, Adam_1, Adagrad", ["--with", f"tf:{V1_ADAM}"]),
+        ("--optimizer must be one of", ["--optimizer", "SGD", "--with", "legacy-opt:numpy"]),
+    ):
+        assert problem in screen.refused(*replay, *words)
+
+
+@pytest.mark.every_lane  # each Keras has its own methods
+@pytest.mark.skipif(not tf.executing_eagerly(), reason="a graph has no values to record")
+def test_a_recorder_of_keras(screen, tmp_path):
+    rate = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    optimizer = tf.keras.optimizers.SGD(rate, momentum=0.5)
+    variables = [tf.compat.v2.Variable([1.0, 2.0], name="w"), tf.compat.v2.Variable(0.5, name="b")]
+    recorder = proofs.Recorder(optimizer, {"the/w": variables[0]})
+    for _ in range(4):
+        optimizer.apply_gradients([(0.3 * each, each) for each in variables])
+    recorder.write(tmp_path / "run.proof")
+    proof = proofs.read_run(tmp_path / "run.proof").proofs["SGD"]
+    rates = [each["learning_rate"] for each in proof.hyperparameters]
+    assert rates == [np.float32(0.1 * 0.5**step) for step in range(4)]
+    assert set(proof.start.variables) == {"the/w", "b"}
+    replay = [*REPLAY, tmp_path / "run.proof", "--with", "tf:tensorflow:keras.optimizers.SGD"]
+    assert screen.json(*replay)["verdict"] in ("EQUAL", "ROUNDING")
+    assert screen.json(*replay, "--map", "momentum=0.25", code=1)["step"] == 2
+    with pytest.raises(proofs.ProofError, match="pass run_eagerly=True"):
+        step = lambda: optimizer.apply_gradients([(variables[1], variables[1])])  # noqa: E731
+        tf.function(step, autograph=False)()
 
 
 def test_optimizers_of_keras_and_constants(screen, drawn):

@@ -7,7 +7,7 @@ import pytest
 
 from legacy_opt import proofs, recorded
 from legacy_opt.recorded.numpy import Rows
-from tests.recorded.references import refused, replayed
+from tests.recorded.references import refused, replayed, trained
 
 pytestmark = pytest.mark.once  # does not need TensorFlow
 MODULE = """
@@ -36,6 +36,27 @@ MODULE = """
 
     def nearly(variables, hyperparameters):
         return momentum(variables, hyperparameters, scale=lambda dtype: dtype.type(1 + 1e-9))
+
+    def rounds_otherwise(variables, hyperparameters):
+        return momentum(variables, hyperparameters, scale=lambda dtype: dtype.type(1 + 2**-23))
+
+    def slightly_off(variables, hyperparameters):
+        return momentum(variables, hyperparameters, scale=lambda dtype: dtype.type(1 + 2**-17))
+
+    def centered(variables, hyperparameters, variance=lambda v, m: v - m * m):
+        slots = {name: [np.ones_like(x), np.ones_like(x)] for name, x in variables.items()}
+
+        def step(gradients, hyperparameters):
+            for name, g in gradients.items():
+                v, m = slots[name]
+                v += (g * g - v) * np.float32(0.1)
+                m += (g - m) * np.float32(0.1)
+                variables[name] -= g / np.sqrt(np.maximum(variance(v, m), 0) + np.float32(1e-6))
+
+        return step
+
+    def centered_otherwise(variables, hyperparameters):
+        return centered(variables, hyperparameters, lambda v, m: (v**0.5 - m) * (v**0.5 + m))
 
     def random(variables, hyperparameters):
         return momentum(variables, hyperparameters, scale=lambda dtype: np.random.rand())
@@ -117,6 +138,92 @@ def test_a_state_that_is_the_gradient_itself(user):
     assert replayed(proof, user("keeps_the_gradient")) == ("DIFFERS", 2, "w")
 
 
+@pytest.mark.parametrize("target", ["legacy-opt:numpy", "legacy-opt:native"])
+@pytest.mark.parametrize("name", ["Adam", "AdagradDecay"])
+def test_recorded_trainings(name, target):
+    record = recorded.load(f"{name}Optimizer")
+    for rows, before in ((False, 0), (True, 4)):
+        proof = trained(record, before, rows=rows, missing=True)
+        report = proofs.replay(proof, proofs.find(target))
+        assert report.verdict.name == "EQUAL" and report.notes == ()
+
+
+def test_slots_after_the_last_step():
+    proof, sound = trained(recorded.load("MomentumOptimizer")), proofs.find("legacy-opt:numpy")
+    assert set(proofs.replay(proof, sound).drift) == {*"wbc", *(f"{x}/momentum" for x in "wbc")}
+
+    def train(inputs, steps):
+        *variables, slots = sound.train(inputs, steps)
+        yield from variables
+        yield {**slots, "c/momentum": slots["c/momentum"] * 1.01}
+
+    verdict = proofs.replay(proof, sound._replace(train=train)).verdict
+    assert (verdict.name, *verdict.place[1:]) == ("DIFFERS", 3, "c/momentum")
+
+
+def without_rule(proof):
+    groups = [each._replace(dense="unknown", sparse="unknown") for each in proof.record.groups]
+    record = proof.record._replace(groups=tuple(groups))
+    return proof._replace(start=proof.start._replace(record=record), last=None)
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["dense", "rows"])
+def test_without_a_rule_an_implementation_is_its_own_yardstick(user, rows):
+    proof = without_rule(trained(recorded.load("MomentumOptimizer"), 0, steps=10, rows=rows))
+    assert replayed(proof, user("momentum"))[0] == "EQUAL"
+    assert replayed(proof, user("rounds_otherwise"))[0] == "ROUNDING"
+    report = proofs.replay(proof, proofs.find(user("slightly_off")))
+    assert report.verdict.name == "DIFFERS" and report.verdict.error.step == 1
+    own = "MomentumOptimizer has no rule; so the error bars are those of numpy:users_functions:"
+    assert report.notes == (f"{own}slightly_off itself",)
+
+
+def test_the_yardstick_of_an_implementation_that_cancels(user):
+    """Nearly constant gradients have a small variance, in which rounding is large."""
+    proof = without_rule(trained(recorded.load("MomentumOptimizer"), 0, steps=8))
+    random = np.random.RandomState(0)
+    gradients = [
+        {name: (1 + 1e-3 * random.randn(*x.shape)).astype("f4") for name, x in each.items()}
+        for each in proof.gradients
+    ]
+    other, proof = proofs.find(user("centered_otherwise")), proof._replace(gradients=gradients)
+    variables = {name: x.copy() for name, x in proof.start.variables.items()}
+    copies = [{name: x.copy() for name, x in each.items()} for each in gradients]
+    inputs = proof._replace(start=proof.start._replace(variables=variables), gradients=copies)
+    found = other.train(inputs, other.arguments(proof).steps)
+    ends = {i: proofs.End(values, {}, {}) for i, values in enumerate(found, start=1)}
+    verdict = proofs.replay(proof._replace(ends=ends), proofs.find(user("centered"))).verdict
+    assert verdict.name == "ROUNDING"
+
+
+def test_a_recorded_training_that_is_not_that_of_the_rule(user):
+    proof = trained(recorded.load("MomentumOptimizer"), 0)
+    ends = {
+        i: x._replace(values={n: a * 3 for n, a in x.values.items()}) for i, x in proof.ends.items()
+    }
+    report = proofs.replay(proof._replace(ends=ends), proofs.find(user("momentum")))
+    assert report.verdict.name == "DIFFERS"
+    problem = "the recorded training is not that of the rule of MomentumOptimizer: in step 1, "
+    assert report.notes[0].startswith(problem)
+    assert report.notes[1:] == ("the slots after the last step were not compared",)
+
+
+@pytest.mark.parametrize("defect", ["slots lost", "a step off", "no slots of one variable"])
+def test_wrong_starts(defect):
+    proof = trained(recorded.load("AdamOptimizer"), before=5, steps=4)
+    start, cold = proof.start, trained(recorded.load("AdamOptimizer"), before=0).start
+    wrong = {
+        "slots lost": start._replace(slots=cold.slots),
+        "a step off": start._replace(shared={n: x * 0.875 for n, x in start.shared.items()}),
+        "no slots of one variable": start._replace(slots={**start.slots, "c": cold.slots["c"]}),
+    }[defect]
+    sound = proofs.find("legacy-opt:numpy")
+    target = sound._replace(train=lambda x, steps: sound.train(x._replace(start=wrong), steps))
+    verdict = proofs.replay(proof, target).verdict
+    place = verdict.place.step, verdict.place.variable
+    assert verdict.name == "DIFFERS" and place == (1, "c" if defect.startswith("no") else "w")
+
+
 def test_what_cannot_be_judged(user):
     proof = proofs.draw(recorded.load("MomentumOptimizer"), steps=3)
     refused("it is random, or a training changes", replayed, proof, user("random"))
@@ -126,7 +233,7 @@ def test_what_cannot_be_judged(user):
     refused(problem, replayed, proof, user("momentum"), lr="learning_rate")
     refused(problem, replayed, proof, "legacy-opt:numpy", lr="learning_rate")
     later = proof._replace(start=proof.start._replace(global_step=7))
-    refused("cannot be judged: the proof begins after step 7", replayed, later, "legacy-opt:numpy")
+    refused("record from the first step of the optimizer", replayed, later, user("momentum"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from legacy_opt import proofs, recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.proofs.proof import End, Proof
 from legacy_opt.recorded.records import Scalar
 
 LAZY_ADAM = recorded.load("LazyAdamOptimizer")
@@ -140,6 +141,31 @@ def with_other_hyperparameters(name):
     for gradient in gradients:
         optimizer.step({"w": gradient})
     return record, hyper, gradients, weights["w"]
+
+
+def trained(record, before=4, steps=3, rows=False, missing=False, seed=0, new_names=None):
+    """Returns a proof of a training's later steps, as a recorder makes it.
+
+    With `missing`, the first two variables have no gradient in some steps. `new_names` is a dict.
+    """
+    drawn = proofs.draw(record, seed, steps=before + steps, rows=rows)
+    names = {name: (new_names or {}).get(name, name) for name in drawn.start.variables}
+    variables = {new: drawn.start.variables[name].copy() for name, new in names.items()}
+    optimizer = NumpyOptimizer(record, variables, **drawn.hyperparameters[0])
+    ends, gradients, start = {}, [], None
+    for step, values in enumerate(drawn.hyperparameters):
+        absent = [*names][step % 2] if missing and step % 3 else None
+        found = drawn.gradients[step].items()
+        gradients.append({names[name]: x for name, x in found if name != absent})
+        if step == before:
+            start = state_files.state_of(optimizer)
+        optimizer.hyperparameters.update(values)
+        optimizer.step(gradients[step])
+        if step >= before:
+            values = {name: array.copy() for name, array in variables.items()}
+            ends[step - before + 1] = End(values, {}, {})
+    last = state_files.state_of(optimizer)
+    return Proof(start, drawn.hyperparameters[before:], gradients[before:], ends, last=last)
 
 
 def replayed(proof, target, **mapping):

@@ -72,8 +72,7 @@ def draw(
       steps: the number of steps.
       rows: whether a gradient is sparse, with repeated ids.
       ends: the steps after which results are compared; by default all.
-      global_step: the number of steps before the start, for rules that change after many. Only
-        `reference.run` can begin there, no target of `replay`.
+      global_step: the number of steps before the start, for rules that change after many.
       extreme: whether some gradients are zeros, infinite, NaN or denormal.
       power: whether to measure which edits of the rule the proof notices: `made["power"]`.
       hyperparameters: values of hyperparameters instead of drawn ones, by name.

@@ -60,6 +60,11 @@ class Proof(NamedTuple):
         return self.start.record
 
     @property
+    def has_bars(self) -> bool:
+        """Whether the ends have error bars; those of a recorded training have none at first."""
+        return all(end.bars for end in self.ends.values())
+
+    @property
     def has_rule(self) -> bool:
         """Whether the record has an update; else, it only describes the state of an optimizer."""
         return any(group.programs for group in self.record.groups)
@@ -90,6 +95,16 @@ def cast(values: Mapping[str, Any], dtype: str) -> Dict[str, Any]:
         if isinstance(each, Rows)
         else np.array(each, dtype)
         for name, each in values.items()
+        if each is not None
+    }
+
+
+def by_slot(slots: Mapping[str, Mapping[str, Any]]) -> Arrays:
+    """Returns copies of the slots of variables in float64, by "variable/slot"."""
+    return {
+        f"{name}/{slot}": np.array(array, "float64")
+        for name, each in slots.items()
+        for slot, array in each.items()
     }
 
 

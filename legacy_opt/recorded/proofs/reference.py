@@ -8,12 +8,12 @@ float32 count as well, with and without denormal numbers, because they may overf
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Optional
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, Optional
 
 import numpy as np
 
 from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
-from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, cast
+from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, by_slot, cast
 from legacy_opt.recorded.records import Record
 
 _SAMPLES = 12
@@ -56,11 +56,13 @@ def run(
     record: Optional[Record] = None,
     library: Optional[NumpyLibrary] = None,
     optimizer_class: Callable[..., NumpyOptimizer] = NumpyOptimizer,
+    slots: bool = False,
 ) -> Iterator[Arrays]:
     """Trains with a rule in NumPy, and yields the variables after each step.
 
     The training is in the dtype of `record`, by default the rule of the proof. `library` has the
-    operations. `optimizer_class` makes the optimizer, with the arguments of `NumpyOptimizer`.
+    operations. `optimizer_class` makes the optimizer, with the arguments of `NumpyOptimizer`. With
+    `slots`, the slots follow after the last step; see `by_slot`.
     """
     record = record or proof.record
     variables = cast(proof.start.variables, record.dtype)
@@ -71,6 +73,8 @@ def run(
         optimizer.hyperparameters.update(hyperparameters)
         optimizer.step(cast(gradients, record.dtype))
         yield {name: array.copy() for name, array in optimizer.variables.items()}
+    if slots:
+        yield by_slot(optimizer.state.slots)
 
 
 def fresh(proof: Proof) -> NumpyOptimizer:
@@ -109,24 +113,42 @@ def start_from(proof: Proof, optimizer: NumpyOptimizer) -> None:
     optimizer.state.global_step = proof.start.global_step
 
 
-def with_bars(proof: Proof) -> Proof:
-    """Returns a recorded proof with error bars; its values stay as they were recorded."""
-    computed = with_ends(proof, proof.ends).ends
-    ends = {step: end._replace(values=proof.ends[step].values) for step, end in computed.items()}
+def with_bars(proof: Proof, slots: bool = False) -> Proof:
+    """Returns a recorded proof with error bars; its values stay as they were recorded.
+
+    With `slots`, the end of the last step has those of `proof.last`, too; see `by_slot`.
+    """
+    steps = len(proof.gradients)
+    computed = _ends(proof, {*proof.ends, steps + 1}, slots)
+    ends = {step: computed[step]._replace(values=end.values) for step, end in proof.ends.items()}
+    if slots and proof.last is not None and steps in ends:
+        of_slots = computed[steps + 1]._replace(values=by_slot(proof.last.slots))
+        ends[steps] = End(*({**one, **other} for one, other in zip(of_slots, ends[steps])))
     return proof._replace(ends=ends)
 
 
 def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
     """Returns a proof with the ends of some steps. Its rule must be one of float32."""
+    return proof._replace(ends=_ends(proof, {*steps}))
+
+
+def _ends(proof: Proof, steps: Collection[int], slots: bool = False) -> Dict[int, End]:
+    """Returns the ends of some steps. With `slots`, these follow as one more step."""
     if proof.record.dtype != "float32":
         raise ProofError(f"a proof needs a rule of float32, not of {proof.record.dtype}")
     wide = proof.record.in_dtype("float64")
     other = NumpyLibrary(not proof.flushes_denormals)
-    noisy = [run(proof, wide, _Noisy(seed)) for seed in range(_SAMPLES)]
-    ends = []
-    for values, other_values, exact, *moved in zip(
-        run(proof), run(proof, library=other), run(proof, wide), *noisy
-    ):
+    noisy = [run(proof, wide, _Noisy(seed), slots=slots) for seed in range(_SAMPLES)]
+    trainings = zip(
+        run(proof, slots=slots),
+        run(proof, library=other, slots=slots),
+        run(proof, wide, slots=slots),
+        *noisy,
+    )
+    ends = {}
+    for step, (values, other_values, exact, *moved) in enumerate(trainings, start=1):
+        if step not in steps:
+            continue
         bars = {}
         with np.errstate(all="ignore"):
             for name, array in exact.items():
@@ -135,5 +157,5 @@ def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
                 distances.append(UNIT * np.abs(values[name].astype("float64")))
                 finite = np.where(np.isfinite(distances), distances, 0.0)
                 bars[name] = (np.max(finite, axis=0) + _SMALLEST).astype("float32")
-        ends.append(End(values, exact, bars))
-    return proof._replace(ends={step: ends[step - 1] for step in steps})
+        ends[step] = End(values, exact, bars)
+    return ends

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from legacy_opt import proofs, recorded
-from tests.recorded.references import refused, replayed
+from tests.recorded.references import refused, replayed, trained
 from tests.recorded.written_rules import AMSGRAD
 
 
@@ -24,6 +24,23 @@ from tests.recorded.written_rules import AMSGRAD
 def test_transformations_of_optax(rule, function, mapping, expected):
     found = replayed(proofs.draw(recorded.load(rule)), f"optax:optax:{function}", **mapping)
     assert found == expected or found[0] == expected
+
+
+@pytest.mark.parametrize("target", ["jax-exact", "jax-native", "optax"])
+def test_recorded_trainings_from_any_state(target):
+    names = {"w": "a/b/c:part_0", "b": "a/b/c:part_1"}
+    proof = trained(recorded.load("AdamOptimizer"), missing=True, new_names=names)
+    report = proofs.replay(proof, proofs.find(f"legacy-opt:{target}"))
+    assert report.verdict.name == "EQUAL" and report.notes == ()
+    assert set(report.drift) > {*proof.start.variables}
+
+
+def test_other_transformations_from_any_state():
+    """Where `optax_own` translates the state; others refuse."""
+    momentum, lion = (trained(recorded.load(f"{x}Optimizer")) for x in ("Momentum", "Lion"))
+    assert replayed(momentum, "optax:optax:sgd")[0] in ("EQUAL", "ROUNDING")
+    assert replayed(lion, "optax:optax:lion")[0] in ("EQUAL", "ROUNDING")
+    refused("record from the first step", replayed, momentum, "optax:optax:rmsprop")
 
 
 def test_amsgrad_of_optax():

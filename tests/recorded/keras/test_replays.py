@@ -3,7 +3,7 @@
 import pytest
 
 from legacy_opt import proofs, recorded
-from tests.recorded.references import refused, replayed
+from tests.recorded.references import refused, replayed, trained
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,17 @@ from tests.recorded.references import refused, replayed
 def test_optimizers_of_keras(rule, cls, expected):
     found = replayed(proofs.draw(recorded.load(rule)), f"keras:keras.optimizers:{cls}")
     assert found == expected or (found[0] != "DIFFERS" and expected == "sound")
+
+
+def test_recorded_trainings_from_any_state():
+    names = {"table": "a/b/c:part_0"}
+    record = recorded.load("LazyAdamOptimizer")
+    for rows in (False, True):
+        proof = trained(record, rows=rows, missing=True, new_names=names)
+        report = proofs.replay(proof, proofs.find("legacy-opt:keras"))
+        assert report.verdict.name == "EQUAL" and report.notes == ()
+        assert set(report.drift) > {*proof.start.variables}
+    refused("record from the first step", replayed, proof, "keras:keras.optimizers:Adam")
 
 
 def test_hyperparameters_that_float32_rounds():

@@ -9,28 +9,10 @@ from legacy_opt import proofs, recorded
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.proofs import files
-from legacy_opt.recorded.proofs.proof import End, Proof
 from legacy_opt.recorded.proofs.reference import is_fresh, run, with_bars
+from tests.recorded.references import trained
 
 ADAM = recorded.load("AdamOptimizer")
-
-
-def trained(record, before=4, steps=3, rows=False):
-    """Returns a proof of a training's later steps, as a recorder makes it."""
-    drawn = proofs.draw(record, steps=before + steps, rows=rows)
-    variables = {name: array.copy() for name, array in drawn.start.variables.items()}
-    optimizer = NumpyOptimizer(record, variables, **drawn.hyperparameters[0])
-    ends, start = {}, None
-    for step, (gradients, values) in enumerate(zip(drawn.gradients, drawn.hyperparameters)):
-        if step == before:
-            start = state_files.state_of(optimizer)
-        optimizer.hyperparameters.update(values)
-        optimizer.step(gradients)
-        if step >= before:
-            values = {name: array.copy() for name, array in variables.items()}
-            ends[step - before + 1] = End(values, {}, {})
-    last = state_files.state_of(optimizer)
-    return Proof(start, drawn.hyperparameters[before:], drawn.gradients[before:], ends, last=last)
 
 
 @pytest.mark.parametrize("name", ["AdamOptimizer", "AdagradDecayOptimizer", "NadamOptimizer"])

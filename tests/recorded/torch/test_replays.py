@@ -10,7 +10,7 @@ import torch
 
 from legacy_opt import proofs, recorded
 from legacy_opt.compat import cli
-from tests.recorded.references import refused, replayed
+from tests.recorded.references import refused, replayed, trained
 
 START = {"initial_accumulator_value": "0.1", "eps": "0.0"}
 
@@ -35,6 +35,28 @@ def drawn(name, **options):
 def test_optimizers_of_pytorch(rule, cls, mapping, expected):
     found = replayed(drawn(rule), f"torch:torch.optim:{cls}", **mapping)
     assert found == expected or found[0] == expected
+
+
+@pytest.mark.parametrize("level", ["exact", "fast", "native"])
+def test_recorded_trainings_from_any_state(level):
+    names = {"w": "a/b/c:part_0", "b": "a/b/c:part_1"}
+    for rule, rows, before in (("Adam", False, 4), ("AdagradDecay", True, 4), ("Adam", True, 0)):
+        record = recorded.load(f"{rule}Optimizer")
+        proof = trained(record, before, rows=rows, missing=True, new_names=names)
+        report = proofs.replay(proof, proofs.find(f"legacy-opt:torch-{level}"))
+        assert report.verdict.name in ("EQUAL", "ROUNDING" if level == "fast" else "")
+        assert set(report.drift) > {*proof.start.variables} and report.notes == ()
+
+
+def test_other_optimizers_from_any_state():
+    """Where `torch_own` translates the state; others refuse."""
+    momentum, adagrad = (trained(recorded.load(f"{x}Optimizer")) for x in ("Momentum", "Adagrad"))
+    assert replayed(momentum, "torch:torch.optim:SGD")[0] in ("EQUAL", "ROUNDING")
+    assert replayed(momentum, "torch:torch.optim:SGD", nesterov="True")[0] == "DIFFERS"
+    assert replayed(adagrad, "torch:torch.optim:Adagrad", eps="0.0")[0] == "ROUNDING"
+    refused("record from the first", replayed, momentum, "torch:torch.optim:RMSprop")
+    lion = trained(recorded.load("LionOptimizer"))
+    refused("PyTorch has no optimizer like Lion", replayed, lion, "torch:torch.optim:Adam")
 
 
 def test_without_epsilon_adam_is_the_same():
