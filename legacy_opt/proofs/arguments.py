@@ -52,6 +52,9 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
             is_taken = source != name and not {*parts}.isdisjoint(defaults)
             if all(each in steps[0] for each in parts) and not is_taken:
                 sources.setdefault(name, source)
+    for name, value in proof.made.get("arguments", {}).items():  # of a recorded constructor
+        if name in defaults and (name not in sources or name in fixed):
+            sources[name] = repr(value)
     if "global_step" in defaults:
         sources["global_step"] = "None"  # targets of TensorFlow replace it
     sources.update(given)

@@ -25,7 +25,7 @@ from legacy_opt.recorded.proofs.judging import (
     judge,
 )
 from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run, dense
-from legacy_opt.recorded.proofs.reference import UNIT, with_ends
+from legacy_opt.recorded.proofs.reference import UNIT, widened, with_ends
 
 # The error bar, as a multiple of the drift that one rounding of the start causes.
 _DRIFTS = 4.0
@@ -133,30 +133,9 @@ def _gradient_ratio(name: str, gradients: Sequence[Any], proof: Proof, found: Pr
 def _update_error(proof: Proof, found: Proof) -> Error:
     """Returns the error of the updates, whatever the gradients were."""
     rule = found._replace(start=found.start._replace(record=proof.record), ends={})
-    rule = with_ends(rule._replace(hyperparameters=proof.hyperparameters), proof.ends)
-    ends = {
-        step: end._replace(bars={n: _wide(n, x, rule, step) for n, x in end.bars.items()})
-        for step, end in rule.ends.items()
-    }
+    rule = rule._replace(hyperparameters=proof.hyperparameters)
+    ends = widened(with_ends(rule, proof.ends)).ends
     return judge(ends, {step: end.values for step, end in found.ends.items()}).error
-
-
-def _wide(name: str, bars: np.ndarray, proof: Proof, step: int) -> np.ndarray:
-    """Returns the error bars of updates that add rows with the same id one by one.
-
-    The rule adds them first, and thus rounds once in a step, where some of TensorFlow's kernels
-    round several times. Random errors grow with the root of their number.
-    """
-    gradients = [each[name] for each in proof.gradients[:step] if name in each]
-    ids = [each.ids for each in gradients if isinstance(each, Rows)]
-    if not ids:
-        return bars
-    rounded, added = (
-        np.bincount(np.concatenate(each), minlength=len(bars))
-        for each in ([*map(np.unique, ids)], ids)
-    )
-    factors = np.sqrt(np.maximum(added, 1) / np.maximum(rounded, 1))
-    return bars * factors.reshape(-1, *[1] * (bars.ndim - 1))
 
 
 def _ratio(recorded: np.ndarray, found: np.ndarray, *moved: np.ndarray) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from legacy_opt import proofs, recorded
+from legacy_opt.proofs.arguments import arguments_of
 from legacy_opt.recorded.numpy import Rows
 from tests.recorded.references import refused, replayed, trained
 
@@ -255,3 +256,17 @@ def test_rows_become_dense():
     values = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     found = dense(Rows(np.array([2, 0, 2]), values), np.ones((3, 2), np.float32))
     assert found.tolist() == [[3, 4], [0, 0], [6, 8]]
+
+
+def test_arguments_of_a_recorded_constructor():
+    def make(learning_rate, momentum, use_nesterov=False, names=()):
+        pass
+
+    recorded_arguments = {"learning_rate": 9.0, "use_nesterov": True, "names": ["a,b"]}
+    proof = proofs.draw(recorded.load("MomentumOptimizer"), steps=1)
+    proof = proof._replace(made={"arguments": recorded_arguments})
+    (found,) = arguments_of(make, proof, {}).steps
+    values = proof.hyperparameters[0]
+    assert found == {**values, "use_nesterov": True, "names": ["a,b"]}
+    (found,) = arguments_of(make, proof, {"use_nesterov": "False"}).steps
+    assert not found["use_nesterov"]

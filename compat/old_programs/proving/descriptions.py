@@ -7,6 +7,7 @@ import copy
 import inspect
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import recorded
@@ -155,6 +156,18 @@ def group_of(record: Record, name: str, variable: Variable) -> Group:
 def shape_of(variable: Variable) -> Tuple[int, ...]:
     """Returns the shape of a variable, which is fully defined."""
     return tuple(int(each) for each in variable.shape.as_list() if each is not None)
+
+
+def arguments_of(optimizer: Any) -> Dict[str, Any]:
+    """Returns the constants among the constructor's arguments, as far as the optimizer has them."""
+    found = {}
+    for name in inspect.signature(type(optimizer).__init__).parameters:
+        value = vars(optimizer).get("_" + name, vars(optimizer).get(name))
+        values = value if isinstance(value, (list, tuple)) else [value]
+        is_text = all(isinstance(each, str) for each in values)
+        if is_text or type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
+            found[name] = value
+    return found
 
 
 # Optimizers without a rule:

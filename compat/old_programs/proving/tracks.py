@@ -14,7 +14,7 @@ from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof
 from legacy_opt.recorded.records import Record
 from legacy_opt.recorded.state_files import GLOBAL_STEP, SHARED, VARIABLE, SavedState, slot_key
 
-from .descriptions import description, group_of, shape_of
+from .descriptions import arguments_of, description, group_of, shape_of
 from .updates import Update
 
 
@@ -50,7 +50,7 @@ class Track:
             if isinstance(gradients[name], tf.IndexedSlices) and self._is_by_rows(name, each)
         }
         self._rows_of_ends: Dict[int, Arrays] = {}
-        self.made: Dict[str, Any] = {}
+        self.made: Dict[str, Any] = {"arguments": arguments_of(update.optimizer)}
         self.nbytes = 0
 
     def _is_by_rows(self, name: str, variable: Variable) -> bool:

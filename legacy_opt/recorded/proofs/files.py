@@ -34,7 +34,7 @@ FORMAT, VERSION = "legacy-opt proof", 1
 _HEAD = "proof"  # the array with the JSON text
 _START, _LAST = "start/", "last/"
 _HASH = 64  # hexadecimal digits of SHA-256
-_MOST_BYTES = 4 << 20  # of the JSON text
+_MOST_BYTES = 16 << 20  # of the JSON text
 _DENSE, _ROWS, _IDS, _COUNTS = "gradient/", "rows/", "ids/", "counts/"
 _ENDS = {"values": "float32", "exact": "float64", "bars": "float32"}
 

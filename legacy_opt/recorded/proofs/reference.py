@@ -120,11 +120,39 @@ def with_bars(proof: Proof, slots: bool = False) -> Proof:
     """
     steps = len(proof.gradients)
     computed = _ends(proof, {*proof.ends, steps + 1}, slots)
-    ends = {step: computed[step]._replace(values=end.values) for step, end in proof.ends.items()}
+    of_rule = widened(proof._replace(ends={step: computed[step] for step in proof.ends})).ends
+    ends = {step: of_rule[step]._replace(values=end.values) for step, end in proof.ends.items()}
     if slots and proof.last is not None and steps in ends:
         of_slots = computed[steps + 1]._replace(values=by_slot(proof.last.slots))
         ends[steps] = End(*({**one, **other} for one, other in zip(of_slots, ends[steps])))
     return proof._replace(ends=ends)
+
+
+def widened(proof: Proof) -> Proof:
+    """Returns a proof with error bars for updates that add rows with the same id one by one.
+
+    The rule adds them first, and thus rounds once in a step, where some of TensorFlow's kernels
+    round several times. Random errors grow with the root of their number.
+    """
+
+    def wide(name: str, bars: np.ndarray, step: int) -> np.ndarray:
+        gradients = [each.get(name) for each in proof.gradients[:step]]
+        ids = [each.ids for each in gradients if isinstance(each, Rows)]
+        if not ids:
+            return bars
+        added, rounded = (
+            np.bincount(np.concatenate(each), minlength=len(bars))
+            for each in (ids, [*map(np.unique, ids)])
+        )
+        factors = np.sqrt(np.maximum(added, 1) / np.maximum(rounded, 1)).astype("float32")
+        return bars * factors.reshape(-1, *[1] * (bars.ndim - 1))
+
+    return proof._replace(
+        ends={
+            step: end._replace(bars={name: wide(name, x, step) for name, x in end.bars.items()})
+            for step, end in proof.ends.items()
+        }
+    )
 
 
 def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
