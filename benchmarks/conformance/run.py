@@ -58,7 +58,7 @@ def replayed(rule, target, seed=0):
     record = RULES.get(rule.name) or recorded.load(rule.name)
     try:
         proof = proofs.draw(record, seed, hyperparameters=rule.values)
-        verdict = proofs.replay(proof, target).verdict
+        verdict = proofs.replay(proof, target, cause=False).verdict
     except proofs.ProofError as error:
         return {"verdict": "ERROR", "why": f"{error}"}
     _, step, variable = verdict.place

@@ -10,25 +10,20 @@ import numpy as np
 
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
+from legacy_opt.recorded.proofs.drawing import USUAL
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
 from legacy_opt.recorded.records import Record
 
-# Usual names of arguments, and the hyperparameters that they may be. A comma makes a tuple.
-_USUAL = """
-lr=learning_rate eps=epsilon betas=beta1,beta2 betas=beta_1,beta_2 nesterov=use_nesterov
-beta1=beta_1 beta_1=beta1 b1=beta1 b1=beta_1 beta2=beta_2 beta_2=beta2 b2=beta2 b2=beta_2
-alpha=decay alpha=rho rho=decay decay=rho weight_decay=weight_decay_rate threshold=sma_threshold
-l1_regularization_strength=l1 l2_regularization_strength=l2
-l2_shrinkage_regularization_strength=l2_shrinkage
-"""
-_PAIRS = [each.split("=") for each in _USUAL.split()]
-
 
 class Arguments(NamedTuple):
-    """The arguments of each step, and notes about them for a reader of the verdict."""
+    """The arguments of each step, and notes about them for a reader of the verdict.
+
+    `constants` are the numbers among the values that are no hyperparameters, such as defaults.
+    """
 
     steps: List[Dict[str, Any]]
     notes: List[str]
+    constants: Sequence[float] = ()
 
 
 def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str, str]) -> Arguments:
@@ -46,7 +41,7 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         raise ProofError(f"there is no argument {name!r}.{did_you_mean(name, defaults)}")
     sources = {}
     for name in defaults:
-        usual = [source for argument, source in _PAIRS if argument == name]
+        usual = [source for argument, source in USUAL if argument == name]
         for source in [name] if name in steps[0] else usual:
             parts = source.split(",")
             is_taken = source != name and not {*parts}.isdisjoint(defaults)
@@ -76,15 +71,21 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         "arguments with their defaults": [f"{name}={defaults[name]!r}" for name in missing],
         "hyperparameters without an argument": sorted(set(steps[0]) - used),
     }
+    values: List[Any] = [defaults[name] for name in missing]
+    for source in sources.values():
+        if not {*source.split(",")} <= {*steps[0]}:
+            values.append(_value(source, steps[0]))
+    numbers = [x for each in values for x in (each if isinstance(each, tuple) else [each])]
     return Arguments(
         [{name: _value(source, each) for name, source in sources.items()} for each in steps],
         [f"{what}: {', '.join(each)}" for what, each in notes.items() if each],
+        [float(x) for x in numbers if isinstance(x, (int, float)) and np.isfinite(x)],
     )
 
 
 def values_of(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, from the arguments of another library."""
-    pairs = [*_PAIRS, *([name] * 2 for name in record.hyperparameters)]
+    pairs = [*USUAL, *([name] * 2 for name in record.hyperparameters)]
     known = {source: given[name] for name, source in pairs if name in given}
     found = {name: known[name] for name in record.hyperparameters if name in known}
     return given_hyperparameters(record, found)

@@ -10,7 +10,16 @@ import numpy as np
 from legacy_opt.programs.operations import INTEGERS
 from legacy_opt.proofs.targets import Target
 from legacy_opt.recorded.numpy import Rows
-from legacy_opt.recorded.proofs.judging import BOUND, EQUAL, Verdict, drift, judge, largest_error
+from legacy_opt.recorded.proofs import causes
+from legacy_opt.recorded.proofs.judging import (
+    BOUND,
+    DIFFERS,
+    EQUAL,
+    Verdict,
+    drift,
+    judge,
+    largest_error,
+)
 from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, by_slot, cast
 from legacy_opt.recorded.proofs.reference import UNIT, fresh, start_from, with_bars
 from legacy_opt.recorded.records import RecordError
@@ -44,11 +53,16 @@ class Report(NamedTuple):
     cause: str = ""
 
 
-def replay(proof: Proof, target: Target) -> Report:
+def replay(proof: Proof, target: Target, cause: bool = True) -> Report:
     """Judges whether a target computes the same as the rule of a proof.
 
     The target trains twice. If not all values are the same, it trains again in float64, if it can.
     Modes of the library are set meanwhile, so replays must not run in several threads.
+
+    Args:
+      proof: the proof.
+      target: the implementation.
+      cause: whether to search for the cause of a difference, which may take half a minute.
 
     Raises:
       ProofError: the target cannot be judged: it raises an error, or is random.
@@ -59,18 +73,23 @@ def replay(proof: Proof, target: Target) -> Report:
             f"cannot be judged: two trainings of {target.text} with the same inputs differ, so it "
             "is random, or a training changes the next one"
         )
-    notes = target.arguments(proof).notes
-    is_of_rule = True
+    arguments, is_of_rule = target.arguments(proof), True
+    notes = arguments.notes
     if not proof.has_bars:
         proof, is_of_rule = _with_bars(proof, target, found, notes)
-    verdict = judge(proof.ends, found)
+    verdict, known, dtype = judge(proof.ends, found), found, "float32"
     if verdict.name != EQUAL and is_of_rule:
         try:
-            verdict = judge(proof.ends, found, _trained(proof, target, "float64"))
+            known, dtype = _trained(proof, target, "float64"), "float64"
+            verdict = judge(proof.ends, found, known)
         except ProofError as error:
             notes.append(f"judged in float32 alone; in float64, it {error}")
+    why = ""
+    if cause and is_of_rule and verdict.name == DIFFERS:
+        train = lambda other: _trained(other, target, dtype)  # noqa: E731
+        why = causes.find(proof, known, dtype == "float64", train, arguments.constants)
     packages = versions(*target.text.replace(":", ".").split(".")[1:2])
-    return Report(verdict, tuple(notes), packages, drift(proof.ends, found))
+    return Report(verdict, tuple(notes), packages, drift(proof.ends, found), cause=why)
 
 
 def versions(*others: str) -> Dict[str, str]:

@@ -123,12 +123,16 @@ class Graph:
     def __init__(self, dtype: str, nodes: Sequence[Node] = ()) -> None:
         self.dtype = dtype
         self.nodes = [*nodes]
-        # By texts: NaN does not equal NaN, and 0 equals -0.
-        self._places = {repr(node): i for i, node in enumerate(nodes)}
+        # With texts of numbers: NaN does not equal NaN, and 0 equals -0.
+        self._places = {(*node[:4], repr(node.detail)): i for i, node in enumerate(nodes)}
 
     def add(self, *parts: Any) -> Value:
-        node = Reader().operation(Node(*parts), self.nodes) if parts[3] else Node(*parts)
-        place = self._places.setdefault(repr(node), len(self.nodes))
+        return self.kept(Reader().operation(Node(*parts), self.nodes) if parts[3] else Node(*parts))
+
+    def kept(self, node: Node) -> Value:
+        """Returns the value of a node that is valid."""
+        key = (*node[:4], repr(node.detail))
+        place = self._places.setdefault(key, len(self.nodes))
         if place == len(self.nodes):
             self.nodes.append(node)
         return Value(self, place)

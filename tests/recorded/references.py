@@ -170,5 +170,5 @@ def trained(record, before=4, steps=3, rows=False, missing=False, seed=0, new_na
 
 def replayed(proof, target, **mapping):
     """Returns the verdict of a replay: its name, step and variable."""
-    verdict = proofs.replay(proof, proofs.find(target, mapping)).verdict
+    verdict = proofs.replay(proof, proofs.find(target, mapping), cause=False).verdict
     return (verdict.name, *verdict.place[1:])

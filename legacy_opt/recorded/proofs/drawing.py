@@ -27,6 +27,15 @@ from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
 
 RATES = ("learning_rate", "lr", "rate", "step_size", "eta")  # usual names; the rate changes
+# Usual names of arguments, and the hyperparameters that they may be. A comma makes a tuple.
+_USUAL = """
+lr=learning_rate eps=epsilon betas=beta1,beta2 betas=beta_1,beta_2 nesterov=use_nesterov
+beta1=beta_1 beta_1=beta1 b1=beta1 b1=beta_1 beta2=beta_2 beta_2=beta2 b2=beta2 b2=beta_2
+alpha=decay alpha=rho rho=decay decay=rho weight_decay=weight_decay_rate threshold=sma_threshold
+l1_regularization_strength=l1 l2_regularization_strength=l2
+l2_shrinkage_regularization_strength=l2_shrinkage
+"""
+USUAL = [each.split("=") for each in _USUAL.split()]
 _OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1, and hide their use
 # Two variables have the same shape: a class may mix up their states.
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,), "c": (8,)}, {"table": (20, 4), "other": (20, 4)}
@@ -179,20 +188,20 @@ def _values(record: Record) -> Dict[str, float]:
             value = _VALUES.get(name)
             # An implementation may ignore a hyperparameter, so the recorded value shows nothing.
             if recorded is not None and value in (None, recorded):
-                value = _other(recorded)
+                value = other_number(recorded)
             if value is not None:
                 found[name] = value
     return found
 
 
-def _other(value: float) -> float:
+def other_number(value: float) -> float:
     """Returns another number nearby with few binary digits, which is not 0 or 1."""
     if value in (0, 1):
         return _OF_ONE if value else _OF_ZERO
     if not math.isfinite(value):
         return value
     if 0.5 < value < 1:
-        return 1 - _other(1 - value)
+        return 1 - other_number(1 - value)
     unit = 2.0 ** (math.floor(math.log2(abs(value))) - 2)
     near = sorted((5 * unit, 6 * unit, 7 * unit), key=lambda each: abs(each - abs(value)))
     return math.copysign(next(each for each in near if each != abs(value)), value)

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -13,6 +27,7 @@ from legacy_opt.programs.program import ELEMENT, SCALAR, Change, Function, Input
 from legacy_opt.recorded.formulas import Graph, Value, cast
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.judging import BOUND, largest_error
+from legacy_opt.recorded.proofs.plain import COMPLETED, STEP, shown, without
 from legacy_opt.recorded.proofs.proof import Proof
 from legacy_opt.recorded.proofs.reference import run
 from legacy_opt.recorded.records import Group, Record, RecordError, slot_inputs
@@ -40,9 +55,9 @@ _ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
 _FACTORS = (2.0, 0.5, -1.0)
 _DECAY = 2.0**-5
 _LIVE = 1e-6  # error bars
-_STEP, _COMPLETED, _RESULT = "step, from 1", "global_step", "the variable"
+_RESULT = "the variable"
 _GRADIENT = (programs.TENSOR, programs.GRADIENT)
-_VARIABLE = Input(programs.VALUE, ELEMENT, "float64")
+VARIABLE = Input(programs.VALUE, ELEMENT, "float64")
 
 Part = Union[Program, Function]
 
@@ -56,10 +71,10 @@ class Edit(NamedTuple):
     optimizer_class: Callable[..., NumpyOptimizer] = NumpyOptimizer
 
 
-class _Change(NamedTuple):
+class Rewrite(NamedTuple):
     """A change of one value in a program or function."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # of the edit
     at: int  # the position of the node
     # What is read instead: a number; a position of a node; a name of a scalar; an `Input`; a tuple
     # of an operation and its operands; or a tuple of a node and a dict from positions to what is
@@ -68,17 +83,24 @@ class _Change(NamedTuple):
     # The node that reads `new`; or the slot whose new value does not; None if all users do.
     users: Union[int, str, None] = None
     slot: str = ""  # the name of a further slot that gets `new`
+    text: str = ""  # a sentence; by default, the formulas before and after the edit
 
 
-def _edited(part: Part, change: _Change) -> Any:
-    """Writes a program or function with a change; a RecordError if operands do not fit."""
+def _edited(part: Part, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
+    """Writes a program or function with changes; a RecordError if operands do not fit.
+
+    Also returns a text, the formulas before and after the first change.
+    """
     graph = Graph("float64")
     values: List[Value] = []
-    changed: List[Value] = []  # `change.new`
+    changed: Dict[int, Value] = {}  # the new values, by positions in `rewrites`
 
     def read(user: Union[int, str], i: int) -> Value:
-        is_user = (user == change.users) == isinstance(change.users, int)
-        return changed[0] if changed and i == change.at and is_user else values[i]
+        for place, new in changed.items():
+            users = rewrites[place].users
+            if i == rewrites[place].at and (user == users) == isinstance(users, int):
+                return new
+        return values[i]
 
     def computed(i: int, known: Dict[int, Value]) -> Value:
         if i not in known:
@@ -92,26 +114,57 @@ def _edited(part: Part, change: _Change) -> Any:
         if isinstance(what, Input):
             return graph.input(what)
         if isinstance(what, tuple) and isinstance(what[0], str):
-            return graph.operation(what[0], [value(each) for each in what[1:]])
+            level = SCALAR if what[0] in SUMS else None
+            return graph.operation(what[0], [value(each) for each in what[1:]], level)
         if isinstance(what, tuple):
             return computed(what[0], {i: value(each) for i, each in what[1].items()})
         return values[what] if type(what) is int else what
 
     for i, node in enumerate(part.nodes):
-        values.append(graph.again(node, [read(i, each) for each in node.inputs]))
-        if i == change.at:
-            changed.append(graph.value(value(change.new)))
+        operands = [read(i, each) for each in node.inputs]
+        is_old = node.inputs == tuple(each.position for each in operands)
+        values.append(graph.kept(node) if is_old else graph.again(node, operands))
+        for place, each in enumerate(rewrites):
+            if i == each.at:
+                changed[place] = graph.value(value(each.new))
     nodes = tuple(graph.nodes)
     if isinstance(part, Function):
-        return Function(nodes, {name: read(name, i).position for name, i in part.results.items()})
-    changes = {change.slot: Change(programs.ASSIGN, changed[0].position)} if change.slot else {}
-    for name, (how, i, factor) in part.changes.items():
-        factor = None if factor is None else read(name, factor).position
-        changes[name] = Change(how, read(name, i).position, factor)
-    return Program(part.by_rows, nodes, read(_RESULT, part.value).position, changes)
+        results = {name: read(name, i).position for name, i in part.results.items()}
+        new: Any = Function(nodes, results)
+    else:
+        changes = {
+            each.slot: Change(programs.ASSIGN, changed[place].position)
+            for place, each in enumerate(rewrites)
+            if each.slot
+        }
+        for name, (how, i, factor) in part.changes.items():
+            factor = None if factor is None else read(name, factor).position
+            changes[name] = Change(how, read(name, i).position, factor)
+        new = Program(part.by_rows, nodes, read(_RESULT, part.value).position, changes)
+    at, users = rewrites[0].at, rewrites[0].users
+    place, after = (users, values[users]) if isinstance(users, int) else (at, changed[0])
+    following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
+    while part.nodes[place].level == SCALAR and following:  # a formula of tensors says more
+        place, after = following[0], values[following[0]]
+        following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
+    text = f"{shown(new, after.position)} instead of {shown(part, place)}"
+    return new, _of_root(part, place, after.node.operation) + text
 
 
-def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[_Change]:
+def _of_root(part: Part, place: int, operation: str) -> str:
+    """Returns words for a formula with a root that becomes another operation, or a root."""
+    old = part.nodes[place]
+    if (old.operation == "Sqrt") == (operation == "Sqrt"):
+        return ""
+    inner = part.nodes[old.inputs[0]] if old.operation == "Sqrt" else old
+    scalars = [i for i in inner.inputs if part.nodes[i].level == SCALAR]
+    if len(scalars) != 1 or {inner.operation, operation} - {"Add", "Sqrt"}:
+        return ""
+    side = "inside" if operation == "Sqrt" else "outside"
+    return f"{shown(part, scalars[0])} is {side} of the root: "
+
+
+def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[Rewrite]:
     """Yields changes of nodes.
 
     `names` are the hyperparameters by which values are multiplied. `powers` is a dict from shared
@@ -121,29 +174,31 @@ def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> It
     for i, node in enumerate(nodes):
         name = node.detail[1] if node.operation == "Input" else ""
         if node.operation == "Const" and node.dtype in FLOATS:
-            yield from (_Change("constant", i, each) for each in (0.0, 1.0))
-        elif isinstance(part, Function) and name == _COMPLETED:
-            yield from (_Change("step", i, ("Add", i, each)) for each in np.array([-1, 1]))
+            yield from (Rewrite("constant", i, each) for each in (0.0, 1.0))
+        elif isinstance(part, Function) and name == COMPLETED:
+            for each in np.array([-1, 1]):
+                text = f"the first step is counted as {1 + each}, not as 1"
+                yield Rewrite("step", i, ("Add", i, each), text=text)
         elif isinstance(part, Function) and name in powers:
-            yield from (_Change("step", i, (each, i, powers[name])) for each in ("Mul", "RealDiv"))
+            yield from (Rewrite("step", i, (each, i, powers[name])) for each in ("Mul", "RealDiv"))
         elif isinstance(part, Function) and name:
-            yield from (_Change("scale", i, ("Mul", i, each)) for each in _FACTORS)
+            yield from (Rewrite("scale", i, ("Mul", i, each)) for each in _FACTORS)
         elif node.detail == _GRADIENT:
-            yield _Change("decay", i, ("Add", i, ("Mul", _DECAY, _VARIABLE)))
+            yield Rewrite("decay", i, ("Add", i, ("Mul", _DECAY, VARIABLE)))
         for place, each in enumerate(node.inputs):
             if nodes[each].dtype == node.dtype and node.operation not in SUMS:
-                yield _Change("bypass", i, each)
+                yield Rewrite("bypass", i, each)
             if nodes[each].dtype in FLOATS:
-                yield from (_Change("scale", each, ("Mul", each, x), i) for x in _FACTORS)
+                yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in _FACTORS)
             yield from _swaps(nodes, i, place)
         if node.operation in _ORDERED:
             a, b = node.inputs[-2:]
-            yield _Change("order", i, (i, {a: b, b: a}))
+            yield Rewrite("order", i, (i, {a: b, b: a}))
         if node.dtype in FLOATS and node.inputs and node.level != SCALAR:
-            yield from (_Change("hyperparameter", i, ("Mul", i, each)) for each in names)
+            yield from (Rewrite("hyperparameter", i, ("Mul", i, each)) for each in names)
 
 
-def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[_Change]:
+def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[Rewrite]:
     a = nodes[i].inputs[place]
 
     def has_scalar(node: Node, place: int) -> bool:
@@ -152,44 +207,63 @@ def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[_Change]:
 
     for j, x in enumerate(nodes[a].inputs):
         if nodes[x].level != SCALAR and (has_scalar(nodes[i], place) or has_scalar(nodes[a], j)):
-            yield _Change("swap", i, (a, {x: (i, {a: x})}))
+            yield Rewrite("swap", i, (a, {x: (i, {a: x})}))
 
 
-def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[_Change]:
+def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[Rewrite]:
     """Yields changes of what reads the new value of a slot."""
     for slot in slot_inputs(group.slots, program.by_rows):
         if slot.name not in program.changes or slot.dtype not in FLOATS:
             continue
         at, top = program.changes[slot.name].node, slot._replace(name=f"{slot.name} maximum")
         olds = [i for i, node in enumerate(program.nodes) if node.detail == slot.key]
-        yield _Change("old", at, slot, slot.name)
-        yield _Change("again", at, (at, dict.fromkeys(olds, at)), slot.name)
-        yield _Change("maximum", at, ("Maximum", top, at), slot.name, top.name)
+        text = f"the update reads the old {slot.name}, from before the step"
+        yield Rewrite("old", at, slot, slot.name, text=text)
+        text = f"Nesterov: the update reads {slot.name} as after one more step"
+        yield Rewrite("again", at, (at, dict.fromkeys(olds, at)), slot.name, text=text)
+        text = f"AMSGrad: the update reads the largest {slot.name} so far"
+        yield Rewrite("maximum", at, ("Maximum", top, at), slot.name, top.name, text=text)
         for beta in betas:
-            bias = ("Sub", 1.0, ("Pow", beta, _STEP))
-            yield _Change("bias", at, ("RealDiv", at, bias), slot.name)
-    yield _Change("decay", program.value, ("Sub", program.value, ("Mul", _DECAY**2, _VARIABLE)))
+            bias = ("Sub", 1.0, ("Pow", beta, STEP))
+            text = f"the bias of {slot.name} is corrected: divided by 1 - {beta} ** t"
+            yield Rewrite("bias", at, ("RealDiv", at, bias), slot.name, text=text)
+    yield Rewrite("decay", program.value, ("Sub", program.value, ("Mul", _DECAY**2, VARIABLE)))
 
 
 def edits(proof: Proof) -> Iterator[Edit]:
     """Yields the edits of a rule that could change what a proof computes."""
-    record = proof.record.in_dtype("float64")
-    rows = any(isinstance(each, Rows) for each in proof.gradients[0].values())
-    groups = [record.group_of(name, each.shape) for name, each in proof.start.variables.items()]
-    record = _readable(record)
-    used = [each for each in record.groups if each in groups]
-    names = [name for name, each in record.hyperparameters.items() if each.dtype in FLOATS]
+    record = _readable(proof.record.in_dtype("float64"))
     known: Any = {(repr(record), NumpyOptimizer)}
-    for edit in (
-        *_of_functions(record),
-        *(edit for group in used for edit in _of_group(record, group, names, rows)),
-        *_of_starts(record),
-        *(_of_ids(record) if rows else ()),
-    ):
+    for edit in edits_of(proof, record):
         key = repr(edit.record), edit.optimizer_class
         if key not in known:
             known.add(key)
             yield edit
+
+
+def edits_of(
+    proof: Proof,
+    record: Record,
+    further: Callable[[Program, Record], Iterable[Sequence[Rewrite]]] = lambda *_: (),
+    kinds: Optional[Collection[str]] = None,
+) -> Iterator[Edit]:
+    """Yields edits of a rule, of which some may be equal.
+
+    Args:
+      proof: the proof.
+      record: the rule, of float64.
+      further: a function that returns further edits of a program.
+      kinds: the kinds of edits of programs; by default, all.
+    """
+    record = _readable(record)
+    rows = any(isinstance(each, Rows) for each in proof.gradients[0].values())
+    groups = [record.group_of(name, each.shape) for name, each in proof.start.variables.items()]
+    used = [each for each in record.groups if each in groups]
+    yield from _of_functions(record)
+    for group in used:
+        yield from _of_group(record, group, rows, further, kinds)
+    yield from _of_starts(record)
+    yield from _of_ids(record) if rows else ()
 
 
 def _readable(record: Record) -> Record:
@@ -197,59 +271,60 @@ def _readable(record: Record) -> Record:
     graph = Graph("float64", record.before.nodes)
     results = {name: Value(graph, i) for name, i in record.before.results.items()}
     step = record.global_step or "int64"
-    completed = graph.input(Input(_COMPLETED, SCALAR, step))
-    results[_STEP] = cast(completed + 1)
+    completed = graph.input(Input(COMPLETED, SCALAR, step))
+    results[STEP] = cast(completed + 1)
     for name, each in record.hyperparameters.items():
         results.setdefault(name, graph.input(Input(name, SCALAR, each.dtype)))
     return record._replace(global_step=step, before=graph.function(results))
 
 
-def _tried(part: Part, changes: Sequence[_Change]) -> Iterator[Tuple[_Change, str, Any]]:
-    for change in changes:
+def _tried(part: Part, rewrites: Iterable[Sequence[Rewrite]]) -> Iterator[Tuple[Rewrite, str, Any]]:
+    for each in rewrites:
         with contextlib.suppress(RecordError):  # the operands do not fit
-            node = part.nodes[change.at]
-            text = f"{node.detail or node.operation} {change.at} is {change.new}"
-            yield change, text, _edited(part, change)
+            new, text = _edited(part, each)
+            yield each[0], each[0].text or text, new
 
 
 def _of_functions(record: Record) -> Iterator[Edit]:
     for field in "before", "after":
         function = getattr(record, field)
-        for change, text, new in _tried(function, [*_of_nodes(function, (), record.initial)]):
-            yield Edit(change.kind, f"{field}: {text}", record._replace(**{field: new}))
+        found = ([each] for each in _of_nodes(function, (), record.initial))
+        for rewrite, text, new in _tried(function, found):
+            yield Edit(rewrite.kind, text, record._replace(**{field: new}))
     for name in record.after.results:
-        new = record.after._replace(results=_without(record.after.results, name))
-        yield Edit("frozen", name, record._replace(after=new))
+        new = record.after._replace(results=without(record.after.results, [name]))
+        yield Edit("frozen", f"{name} never changes", record._replace(after=new))
 
 
-def _of_group(record: Record, group: Group, names: Sequence[str], rows: bool) -> Iterator[Edit]:
+def _of_group(record: Record, group: Group, rows: bool, further: Any, kinds: Any) -> Iterator[Edit]:
     def edit(kind: str, text: str, **fields: Any) -> Edit:
         new = group._replace(**fields)
         groups = tuple(new if each is group else each for each in record.groups)
         return Edit(kind, text, record._replace(groups=groups))
 
+    names = [name for name, each in record.hyperparameters.items() if each.dtype in FLOATS]
     betas = [name for name in names if 0.5 <= (record.hyperparameters[name].value or 0) < 1]
     for field in ("sparse", "first") if rows else ("dense",):
         program = getattr(group, field)
         if not isinstance(program, Program):
             continue
         found = [*_of_nodes(program, names, {}), *_of_slots(program, group, betas)]
-        for change, text, new in _tried(program, found):
+        found = [*([each] for each in found), *further(program, record)]
+        found = [each for each in found if kinds is None or each[0].kind in kinds]
+        for rewrite, text, new in _tried(program, found):
             slots = dict(group.slots)
-            if change.slot:
-                slots[change.slot] = slots[str(change.users)]._replace(initial=0.0)
-            yield edit(change.kind, text, slots=slots, **{field: new})
+            if rewrite.slot:
+                slots[rewrite.slot] = slots[str(rewrite.users)]._replace(initial=0.0)
+            yield edit(rewrite.kind, text, slots=slots, **{field: new})
         for name in program.changes:
-            new = program._replace(changes=_without(program.changes, name))
-            yield edit("frozen", name, **{field: new})
+            new = program._replace(changes=without(program.changes, [name]))
+            yield edit("frozen", f"{name} never changes", **{field: new})
         is_elementwise = {each.level for each in program.nodes} <= {SCALAR, ELEMENT}
         if field == "sparse" and is_elementwise and not program.needs_all_elements:
             new = program._replace(by_rows=not program.by_rows)
-            yield edit("rows", f"by_rows = {new.by_rows}", sparse=new)
-
-
-def _without(values: Mapping[str, Any], name: str) -> Dict[str, Any]:
-    return {each: value for each, value in values.items() if each != name}
+            rows_of = {True: "only the rows of the gradient are", False: "all rows are"}
+            text = f"{rows_of[new.by_rows]} updated; {rows_of[program.by_rows]} by the rule"
+            yield edit("rows", text, sparse=new)
 
 
 def _of_starts(record: Record) -> Iterator[Edit]:
@@ -257,18 +332,20 @@ def _of_starts(record: Record) -> Iterator[Edit]:
         for start in (0.0, 0.125, 1.0):
             if dtype in FLOATS and start != old:
                 new = record.with_starts({name: start})
-                new = new._replace(initial=_without(record.initial, name))
-                yield Edit("start", f"{name} at {start}", new)
+                new = new._replace(initial=without(record.initial, [name]))
+                yield Edit("start", f"{name} starts at {start:.7g}", new)
 
 
 def _of_ids(record: Record) -> Iterator[Edit]:
     ways: Mapping[str, Callable[[Rows], List[Rows]]] = {
-        "first": lambda rows: [_first(*rows)],
-        "last": lambda rows: [_first(rows.ids[::-1], rows.values[::-1])],
-        "mean": lambda rows: [
+        "only the first counts": lambda rows: [_first(*rows)],
+        "only the last counts": lambda rows: [_first(rows.ids[::-1], rows.values[::-1])],
+        "the mean counts": lambda rows: [
             Rows(rows.ids, (rows.values.T / np.sum(rows.ids[:, None] == rows.ids, axis=0)).T)
         ],
-        "each": lambda rows: [Rows(*each) for each in zip(rows.ids[:, None], rows.values[:, None])],
+        "each is an update": lambda rows: [
+            Rows(*each) for each in zip(rows.ids[:, None], rows.values[:, None])
+        ],
     }
     for name, way in ways.items():
 
@@ -278,7 +355,7 @@ def _of_ids(record: Record) -> Iterator[Edit]:
                     for rows in way(update.gradient):
                         super()._run([update._replace(gradient=rows)], scalars, None)
 
-        yield Edit("ids", name, record, Other)
+        yield Edit("ids", f"of rows of equal ids, {name}", record, Other)
 
 
 def _first(ids: np.ndarray, values: np.ndarray) -> Rows:

@@ -100,15 +100,16 @@ def is_fresh(proof: Proof) -> bool:
 def start_from(proof: Proof, optimizer: NumpyOptimizer) -> None:
     """Writes the start of a proof into an optimizer with the state of a first step.
 
-    What has its initial value keeps it, because the optimizer may have it in float64.
+    What has its initial value keeps it, because the optimizer may have it in float64. An optimizer
+    with another rule keeps also what the proof does not have.
     """
     first = fresh(proof).state
     for name, slots in optimizer.state.slots.items():
         for slot, array in proof.start.slots[name].items():
-            if not np.array_equal(array, first.slots[name][slot]):
+            if slot in slots and not np.array_equal(array, first.slots[name][slot]):
                 slots[slot][...] = array
     for name, value in optimizer.state.shared.items():
-        if proof.start.shared[name] != first.shared[name]:
+        if name in first.shared and proof.start.shared[name] != first.shared[name]:
             optimizer.state.shared[name] = type(value)(proof.start.shared[name])
     optimizer.state.global_step = proof.start.global_step
 
