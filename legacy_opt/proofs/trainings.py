@@ -29,6 +29,8 @@ from legacy_opt.recorded.proofs.reference import UNIT, widened, with_ends
 
 # The error bar, as a multiple of the drift that one rounding of the start causes.
 _DRIFTS = 4.0
+# The largest change of a gradient in the first step by this rounding, as a share of the gradient.
+_RANDOM = 1e-2
 GRADIENT, OPTIMIZER = "gradient", "optimizer"
 
 
@@ -44,14 +46,22 @@ def compare_runs(recorded: Run, again: Run, moved: Sequence[Run]) -> Dict[str, R
       A dict from names of optimizers to `Report`.
 
     Raises:
-      ProofError: a training has other variables, or fewer steps.
+      ProofError: a training has other variables or inputs, or fewer steps; or the script is random.
     """
     if not moved:
         raise ProofError("there is no training with a moved start")
+    for old, new in zip(recorded.inputs[1:], again.inputs[1:]):
+        if set(new) - set(old):
+            raise ProofError(
+                "cannot be judged: the script has inputs or random operations that the recorded "
+                f"one lacks: {quoted(sorted(set(new) - set(old)))}"
+            )
     reports = {}
     for name, proof in recorded.proofs.items():
         found = _like(proof, again)
-        verdict, origin, drift = _judged(proof, found, [_like(proof, each) for each in moved])
+        others = [_like(proof, each) for each in moved]
+        _check_same(found, others)
+        verdict, origin, drift = _judged(proof, found, others)
         starts = found.made.get("starts")
         notes = [f"the script itself has other first values of {quoted(starts)}"] if starts else []
         versions, losses = again.made.get("versions", {}), (recorded.losses, again.losses)
@@ -71,6 +81,23 @@ def _like(proof: Proof, run: Run) -> Proof:
         if set(each.start.variables) == names and len(each.gradients) == count:
             return each
     raise ProofError(f"no optimizer has trained {quoted(sorted(names))} in {count} steps")
+
+
+def _check_same(found: Proof, others: Sequence[Proof]) -> None:
+    """Raises a ProofError if first gradients differ by more than one rounding of the start does."""
+    for name in found.gradients[0]:
+        arrays = [
+            np.asarray(dense(each.gradients[0][name], each.start.variables[name]))
+            for each in (found, *others)
+        ]
+        limit = _RANDOM * float(np.max(np.abs(arrays[0]), initial=0.0))
+        for each in arrays[1:]:
+            if each.shape != arrays[0].shape or _largest(each, arrays[0]) > limit:
+                raise ProofError(
+                    "cannot be judged: trainings with the same inputs have other gradients of "
+                    f"{name!r} in the first step, so the script has random numbers or data that "
+                    "were not recorded"
+                )
 
 
 def _judged(

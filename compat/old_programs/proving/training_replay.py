@@ -12,7 +12,6 @@ from legacy_opt import proofs
 from legacy_opt.recorded.proofs.proof import ProofError, Run
 
 _SEEDS = "", "1", "2"  # the first training starts as recorded, the others with a moved start
-_MOST_LINES = 15  # of the output of a script that failed
 
 
 def trained(path: str, words: Sequence[str], advance: Callable[[int], Any]) -> List[Run]:
@@ -39,15 +38,18 @@ def trained(path: str, words: Sequence[str], advance: Callable[[int], Any]) -> L
             )
             output, _ = process.communicate()
             if not Path(out).exists():
-                lines = [each for each in output.splitlines() if each.strip()][-_MOST_LINES:]
-                raise ProofError(_reason(lines) or "the script failed:\n" + "\n".join(lines))
+                script = next(each for each in words if each != "--")
+                raise ProofError(_reason(output.splitlines(), script))
             runs.append(proofs.read_run(out))
             advance(1)
     return runs
 
 
-def _reason(lines: Sequence[str]) -> str:
-    """Returns the error that this package has printed, or ""."""
+def _reason(lines: Sequence[str], script: str) -> str:
+    """Returns why a script that printed some lines was not recorded."""
+    if any("variables that do not match" in each for each in lines):
+        return f"{script} trains none of the recorded variables: they may have other names"
     starts = "legacy-opt prove replay: ", "legacy-opt run: "
     found = [each[len(x) :] for each in lines for x in starts if each.startswith(x)]
-    return found[-1] if found else ""
+    last = [each.strip() for each in lines if each.strip() and not each.startswith("legacy-opt ")]
+    return found[-1] if found else f"{script} failed: {''.join(last[-1:]) or 'it prints nothing'}"

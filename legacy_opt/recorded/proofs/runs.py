@@ -58,8 +58,8 @@ def _arrays_of(run: Run) -> Iterator[Tuple[str, Any]]:
     for step, inputs in enumerate(run.inputs, start=1):
         for name, array in inputs.items():
             if name in texts:
-                array = np.array(array, order="C")
-                array = array.view(np.uint8).reshape(*array.shape, array.itemsize)
+                flat = np.frombuffer(array.tobytes(), np.uint8)
+                array = flat.reshape(*array.shape, array.itemsize)
             yield f"{_INPUT}{step}/{name}", array
 
 

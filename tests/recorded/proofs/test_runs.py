@@ -45,7 +45,7 @@ def test_a_warm_state_at_step_0_is_not_fresh():
 def test_a_run_that_is_written_is_read_as_it_was(tmp_path):
     inputs = [
         {"x:0": np.ones((2, 3), "f4"), "names:0": np.array([[b"a"], [b"\xc3\xa9b"]])},
-        {"x:0": np.zeros((0, 3), "f4"), "flag:0": np.array(True)},
+        {"x:0": np.zeros((0, 3), "f4"), "flag:0": np.array(True), "names:0": np.array(b"abc")},
     ]
     found = {"Adam": trained(ADAM), "Adam_1": trained(ADAM, 0, rows=True)}
     written = proofs.Run(found, [1.5, np.nan, 2.0], inputs, {"by": "record", "left_out": ["x"]})
