@@ -145,20 +145,23 @@ def test_recorded_trainings(name, target):
     record = recorded.load(f"{name}Optimizer")
     for rows, before in ((False, 0), (True, 4)):
         proof = trained(record, before, rows=rows, missing=True)
-        report = proofs.replay(proof, proofs.find(target))
+        report = proofs.replay(proof, proofs.find(target), cause=False)
         assert report.verdict.name == "EQUAL" and report.notes == ()
 
 
 def test_slots_after_the_last_step():
     proof, sound = trained(recorded.load("MomentumOptimizer")), proofs.find("legacy-opt:numpy")
-    assert set(proofs.replay(proof, sound).drift) == {*"wbc", *(f"{x}/momentum" for x in "wbc")}
+    assert set(proofs.replay(proof, sound, cause=False).drift) == {
+        *"wbc",
+        *(f"{x}/momentum" for x in "wbc"),
+    }
 
     def train(inputs, steps):
         *variables, slots = sound.train(inputs, steps)
         yield from variables
         yield {**slots, "c/momentum": slots["c/momentum"] * 1.01}
 
-    verdict = proofs.replay(proof, sound._replace(train=train)).verdict
+    verdict = proofs.replay(proof, sound._replace(train=train), cause=False).verdict
     assert (verdict.name, *verdict.place[1:]) == ("DIFFERS", 3, "c/momentum")
 
 
@@ -173,7 +176,7 @@ def test_without_a_rule_an_implementation_is_its_own_yardstick(user, rows):
     proof = without_rule(trained(recorded.load("MomentumOptimizer"), 0, steps=10, rows=rows))
     assert replayed(proof, user("momentum"))[0] == "EQUAL"
     assert replayed(proof, user("rounds_otherwise"))[0] == "ROUNDING"
-    report = proofs.replay(proof, proofs.find(user("slightly_off")))
+    report = proofs.replay(proof, proofs.find(user("slightly_off")), cause=False)
     assert report.verdict.name == "DIFFERS" and report.verdict.error.step == 1
     own = "MomentumOptimizer has no rule; so the error bars are those of numpy:users_functions:"
     assert report.notes == (f"{own}slightly_off itself",)
@@ -193,7 +196,9 @@ def test_the_yardstick_of_an_implementation_that_cancels(user):
     inputs = proof._replace(start=proof.start._replace(variables=variables), gradients=copies)
     found = other.train(inputs, other.arguments(proof).steps)
     ends = {i: proofs.End(values, {}, {}) for i, values in enumerate(found, start=1)}
-    verdict = proofs.replay(proof._replace(ends=ends), proofs.find(user("centered"))).verdict
+    verdict = proofs.replay(
+        proof._replace(ends=ends), proofs.find(user("centered")), cause=False
+    ).verdict
     assert verdict.name == "ROUNDING"
 
 
@@ -202,7 +207,7 @@ def test_a_recorded_training_that_is_not_that_of_the_rule(user):
     ends = {
         i: x._replace(values={n: a * 3 for n, a in x.values.items()}) for i, x in proof.ends.items()
     }
-    report = proofs.replay(proof._replace(ends=ends), proofs.find(user("momentum")))
+    report = proofs.replay(proof._replace(ends=ends), proofs.find(user("momentum")), cause=False)
     assert report.verdict.name == "DIFFERS"
     problem = "the recorded training is not that of the rule of MomentumOptimizer: in step 1, "
     assert report.notes[0].startswith(problem)
@@ -220,7 +225,7 @@ def test_wrong_starts(defect):
     }[defect]
     sound = proofs.find("legacy-opt:numpy")
     target = sound._replace(train=lambda x, steps: sound.train(x._replace(start=wrong), steps))
-    verdict = proofs.replay(proof, target).verdict
+    verdict = proofs.replay(proof, target, cause=False).verdict
     place = verdict.place.step, verdict.place.variable
     assert verdict.name == "DIFFERS" and place == (1, "c" if defect.startswith("no") else "w")
 

@@ -106,7 +106,8 @@ def start_from(proof: Proof, optimizer: NumpyOptimizer) -> None:
     first = fresh(proof).state
     for name, slots in optimizer.state.slots.items():
         for slot, array in proof.start.slots[name].items():
-            if slot in slots and not np.array_equal(array, first.slots[name][slot]):
+            is_old = np.array_equal(array, first.slots[name][slot])
+            if slot in slots and slots[slot].shape == array.shape and not is_old:
                 slots[slot][...] = array
     for name, value in optimizer.state.shared.items():
         if name in first.shared and proof.start.shared[name] != first.shared[name]:

@@ -4,21 +4,25 @@ import numpy as np
 import pytest
 
 from legacy_opt import proofs, recorded
-from legacy_opt.recorded import Record, RecordError
+from legacy_opt.recorded import Record, RecordError, state_files
+from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.proofs import causes
 from legacy_opt.recorded.proofs.plain import plain
-from legacy_opt.recorded.proofs.reference import run
+from legacy_opt.recorded.proofs.proof import Proof, cast
+from legacy_opt.recorded.proofs.reference import run, with_ends
 from tests.recorded.written_rules import RMSPROP
 
 MOMENTUM = recorded.load("MomentumOptimizer")
 
 
-def trained(update, slots=1, start=0.0, dtype="float64"):
+def trained(update, slots=1, start=0.0, dtype="float64", given=None):
     """Returns a function that trains with `update(g, w, slots, t, hyper, name)`."""
 
     def train(proof):
         w = {name: each.astype(dtype) for name, each in proof.start.variables.items()}
         s = {name: np.full((slots, *each.shape), start, dtype) for name, each in w.items()}
+        for name in s if given else ():
+            s[name][0] = given[name]["momentum"]
         found = {}
         for t, (gradients, hyper) in enumerate(zip(proof.gradients, proof.hyperparameters), 1):
             for name, g in gradients.items():
@@ -129,6 +133,25 @@ def test_causes_of_rows():
 def test_float32_alone():
     train = trained(nesterov, dtype="float32")
     assert cause(MOMENTUM, train, is_wide=False).startswith("Nesterov: ")
+
+
+@pytest.mark.one_lane
+def test_a_recorded_training():
+    """It starts with warm slots, and its numbers are ordinary ones."""
+    values = {"learning_rate": 0.01, "momentum": 0.9}
+    drawn = proofs.draw(MOMENTUM, steps=8, hyperparameters=values)
+    optimizer = NumpyOptimizer(MOMENTUM, cast(drawn.start.variables, "float32"), **values)
+    for gradients in drawn.gradients[:4]:
+        optimizer.step(gradients)
+    start = state_files.state_of(optimizer)
+    proof = Proof(start, drawn.hyperparameters[4:], drawn.gradients[4:], {})
+    proof = with_ends(proof, range(1, 5))
+
+    def train(other):
+        slots = other.start.slots if other.start.global_step else None
+        return trained(nesterov, given=slots)(other)
+
+    assert causes.find(proof, train(proof), True, train).startswith("Nesterov: ")
 
 
 @pytest.mark.one_lane

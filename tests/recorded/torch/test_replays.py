@@ -200,6 +200,7 @@ def test_the_command_needs_no_tensorflow(tmp_path, capsys):
     assert cli.main([*replay, "torch:torch.optim:Adam", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
     assert (facts["verdict"], facts["step"], facts["variable"]) == ("DIFFERS", 1, "w")
+    assert facts["cause"].startswith("epsilon is added after the bias correction, as in PyTorch")
     assert facts["notes"][0] == "arguments: lr=learning_rate, betas=beta1,beta2, eps=epsilon"
     assert "amsgrad=False" in facts["notes"][1]
     assert facts["versions"]["torch"] == torch.__version__
