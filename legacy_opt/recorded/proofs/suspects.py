@@ -35,6 +35,7 @@ from legacy_opt.recorded.records import Record
 
 Rewrites = Iterator[List[Rewrite]]
 _DECAYS = ("weight_decay", "weight_decay_rate", "l2")
+_USUAL_DECAYS = (0.1, 1e-2, 1e-3, 5e-4, 1e-4)
 _EPSILONS = (1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 _VERBS = {"Add": "is added to", "Mul": "multiplies", "RealDiv": "divides"}
 _OTHERS = {
@@ -167,7 +168,9 @@ def _first_step(rule: _Rule) -> Rewrites:
 def _decays(rule: _Rule) -> Rewrites:
     """Weights decay in another way: by a hyperparameter, or by a constant."""
     value, names = rule.program.value, [name for name in _DECAYS if name in rule.names]
-    for rate in (*names, *(each for each in rule.constants if 0 < each < 1)):
+    known = (*names, *(each for each in rule.constants if 0 < each < 1))
+    for rate in (*known, *_USUAL_DECAYS):
+        kind = "decay" if rate in known else "usual decay"
         removed = [Rewrite("", i, 0.0) for i in rule.inputs(f"{rate}")]
         instead = f"weight decay by {rate}"
         for g in rule.gradient:
@@ -175,14 +178,14 @@ def _decays(rule: _Rule) -> Rewrites:
                 where = "" if user is None else f" in {shown(rule.program, user)}"
                 text = f"{instead} is added to the gradient{where} (L2), not decoupled"
                 new = ("Add", g, ("Mul", rate, VARIABLE))
-                yield [Rewrite("decay", g, new, user, text=text), *removed]
+                yield [Rewrite(kind, g, new, user, text=text), *removed]
         for times in (None, rule.rate):
             factor = ("Mul", rate, times) if times else rate
             of_rate = "" if times is None else f", multiplied by {times}"
             for what, text in ((VARIABLE, "the old variable"), (value, "the new variable")):
                 text = f"{instead} is decoupled: subtracted from {text}{of_rate}"
                 new = ("Sub", value, ("Mul", factor, what))
-                yield [Rewrite("decay", value, new, text=text), *removed]
+                yield [Rewrite(kind, value, new, text=text), *removed]
 
 
 def _clips(rule: _Rule) -> Rewrites:
