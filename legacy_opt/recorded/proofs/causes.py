@@ -29,13 +29,14 @@ from legacy_opt.programs.program import NUMBER, Function, Program
 from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.drawing import USUAL, draw, other_number
 from legacy_opt.recorded.proofs.edits import Edit
-from legacy_opt.recorded.proofs.judging import BOUND, largest_error
+from legacy_opt.recorded.proofs.judging import BOUND, WIDE_BOUND, largest_error
 from legacy_opt.recorded.proofs.plain import plain
 from legacy_opt.recorded.proofs.proof import Arrays, End, Proof
-from legacy_opt.recorded.proofs.reference import UNIT, run, with_ends
+from legacy_opt.recorded.proofs.reference import UNIT, fresh, is_fresh, run, with_ends
 from legacy_opt.recorded.proofs.suspects import suspects, with_constant
 from legacy_opt.recorded.reading import catalogue, load
 from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.state_files import state_of
 
 Found = Mapping[int, Arrays]  # the variables of an implementation, by step
 # The largest error of the same formula in float64, in error bars of float32.
@@ -43,6 +44,7 @@ _SAME = 1e-3
 _FAR = 300 * BOUND  # where the error bars of an edited rule need not be computed
 _WIDTH = 8  # of the beam, by each of three measures
 _WORK = 4_000_000  # nodes that a search computes: about half a minute
+_ENOUGH = 20  # steps to compare, if there is a difference in them
 _STEPS = 3  # of a training whose result is far away
 _DEPTH = 3  # the largest number of edits
 _SIMPLE = ("again", "bias", "bypass", "decay", "first", "frozen", "maximum", "move", "old", "root")
@@ -89,12 +91,42 @@ def find(
         variables and later steps confirm a cause.
       constants: numbers that the implementation knows, such as defaults of its arguments.
     """
+    bound, field = (WIDE_BOUND, "exact") if is_wide else (BOUND, "values")
+    wrong = largest_error(proof.ends, found, bound, field).step
+    last = max(each for each in proof.ends if each <= max(wrong, _ENOUGH))
+    proof = _of_variables(proof, [*proof.start.variables], last)
+    texts = {_cause(each, found, is_wide, train, constants) for each in _by_kind(proof)} - {None}
+    return texts.pop() or "" if len(texts) == 1 else ""
+
+
+def _by_kind(proof: Proof) -> List[Proof]:
+    """Returns the proofs of variables with dense, and with sparse gradients."""
+    kinds: Dict[bool, Dict[str, None]] = {}
+    for gradients in proof.gradients:
+        for name, each in gradients.items():
+            if each is not None:
+                kinds.setdefault(isinstance(each, Rows), {})[name] = None
+    if proof.record.clipping:
+        return [proof]
+    return [_of_variables(proof, [*names]) for names in kinds.values()]
+
+
+def _cause(
+    proof: Proof,
+    found: Found,
+    is_wide: bool,
+    train: Optional[Callable[[Proof], Found]],
+    constants: Sequence[float],
+) -> Optional[str]:
+    """Returns why variables with the same kind of gradients differ, or ""; None if they do not."""
     try:
         rule = plain(proof.record)
+        checks = [_Search(proof, found, is_wide)]
+        if checks[0].explains(Edit("", "", rule)):
+            return None  # or in float32 alone
         search = _Search(_part(proof, is_single=train is None), found, is_wide)
         if search.explains(Edit("", "", rule)):
-            return ""  # it differs in float32 alone
-        checks = [_Search(proof, found, is_wide)]
+            return ""
         other = ""
         for edits in search.causes(rule, sorted(set(constants))):
             for each in edits:
@@ -116,15 +148,23 @@ def _part(proof: Proof, is_single: bool) -> Proof:
     names = sorted(trained, key=lambda name: (variables[name].size, name))
     names = names if proof.record.clipping else names[:1]
 
+    if is_single and len(trained) == len(names):
+        ends = {step: ends[step] for step in sorted(ends)[: (len(ends) + 1) // 2]}
+    return _of_variables(proof, names, max(ends))
+
+
+def _of_variables(proof: Proof, names: Sequence[str], last: Optional[int] = None) -> Proof:
+    """Returns the proof of some variables, up to the step `last`."""
+
     def part(values: Mapping[str, Any]) -> Dict[str, Any]:
         return {name: values[name] for name in names if name in values}
 
-    if is_single and len(trained) == len(names):
-        ends = {step: ends[step] for step in sorted(ends)[: (len(ends) + 1) // 2]}
     return proof._replace(
-        start=proof.start._replace(variables=part(variables), slots=part(proof.start.slots)),
-        gradients=[part(each) for each in proof.gradients[: max(ends)]],
-        ends={step: End(*map(part, each)) for step, each in ends.items()},
+        start=proof.start._replace(
+            variables=part(proof.start.variables), slots=part(proof.start.slots)
+        ),
+        gradients=[part(each) for each in proof.gradients[:last]],
+        ends={i: End(*map(part, x)) for i, x in proof.ends.items() if i <= (last or i)},
     )
 
 
@@ -181,7 +221,10 @@ class _Search:
         if self.is_wide or score.worst > _FAR or edit.optimizer_class is not NumpyOptimizer:
             return score.worst <= (_SAME if self.is_wide else BOUND)
         start = self.proof.start._replace(record=edit.record.in_dtype("float32"))
-        own = with_ends(self.proof._replace(start=start), self.proof.ends)  # has its error bars
+        edited = self.proof._replace(start=start)
+        if is_fresh(self.proof):  # then the edited rule has its own first values, too
+            edited = edited._replace(start=state_of(fresh(edited)))
+        own = with_ends(edited, self.proof.ends)  # has its error bars
         return largest_error(own.ends, self.found).ratio <= BOUND
 
     def _score(self, edit: Edit, bound: float = np.inf, steps: int = _STEPS) -> _Score:

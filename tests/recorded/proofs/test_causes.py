@@ -8,8 +8,10 @@ from legacy_opt.recorded import Record, RecordError, state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.proofs import causes
 from legacy_opt.recorded.proofs.plain import plain
-from legacy_opt.recorded.proofs.proof import Proof, cast
-from legacy_opt.recorded.proofs.reference import run, with_ends
+from legacy_opt.recorded.proofs.proof import End, Proof, cast
+from legacy_opt.recorded.proofs.reference import fresh, is_fresh, run, with_bars, with_ends
+from legacy_opt.recorded.state_files import state_of
+from tests.recorded import references
 from tests.recorded.written_rules import RMSPROP
 
 MOMENTUM = recorded.load("MomentumOptimizer")
@@ -212,3 +214,34 @@ def test_the_plain_form_is_the_same_rule(name, rows):
     found = dict(enumerate(run(proof, plain(record)), 1))
     # Constants such as 0.1 are not rounded to float32.
     assert proofs.judge(proof.ends, found, found).wide.ratio < 0.5
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_dense_and_sparse_gradients_of_one_recorded_training(warm):
+    """Both parts of the rule must be changed in the same way, and first values are edited."""
+    record = recorded.load("AdagradOptimizer")
+    parts = [references.trained(record, 4 * warm, rows=rows, steps=6) for rows in (False, True)]
+    start = parts[0].start
+    for part in parts[1:]:
+        start.variables.update(part.start.variables)
+        start.slots.update(part.start.slots)
+    proof = parts[0]._replace(
+        start=start,
+        gradients=[{**one, **other} for one, other in zip(*(x.gradients for x in parts))],
+        ends={
+            step: End({**parts[0].ends[step].values, **parts[1].ends[step].values}, {}, {})
+            for step in parts[0].ends
+        },
+        last=None,
+    )
+    proof = with_bars(proof)
+    wrong = record.with_starts({"accumulator": 0.25})
+
+    def train(other):
+        if is_fresh(other):
+            other = other._replace(start=other.start._replace(record=wrong))
+            other = other._replace(start=state_of(fresh(other)))
+        return dict(enumerate(run(other), start=1))
+
+    cause = causes.find(proof, train(proof), False, train, [0.25])
+    assert cause == ("" if warm else "accumulator starts at 0.25")
