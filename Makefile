@@ -15,7 +15,7 @@ TESTED := $(or $(LANE),$(ENDS) $(filter-out $(ENDS),$(NAMES)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test tested-handover test-full test-version versions oldest-keras clients addons horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
+.PHONY: help demo environments test tested-handover test-full test-version versions oldest-keras clients addons horovod handover migration-demo prove-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
 	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
@@ -70,6 +70,9 @@ handover: $(TOOLS) ## move a checkpoint from lane 1.15 to 2.21 and back
 
 migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and back
 	$(NOX) migration_demo -- $(ARGS)
+
+prove-demo: $(TOOLS) ## record a training on TensorFlow 1.15, and prove it on 2.21, in Keras, NumPy and PyTorch
+	$(NOX) prove_demo -- $(ARGS)
 
 gallery: $(TOOLS) ## measure and draw the pictures of docs/gallery.md (ARGS=--draw: only draw; ARGS=speed: one)
 	$(NOX) gallery -- $(ARGS)

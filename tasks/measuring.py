@@ -21,6 +21,7 @@ from tasks.other_packages import client_packages
 
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
 MIGRATION = ["examples_graph_mode/migration_story.py"]
+PROOF = ["examples_graph_mode/prove_demo.py"]
 BENCHMARK = ["benchmarks/run.py"]
 # The data of `make gallery`, and the lanes on which optimizers are timed for it.
 GALLERY = ["catalogue", "accumulator", "tensorboard", "drift", "torch", "story", "speed"]
@@ -49,6 +50,14 @@ def migration_demo(session):
     """Migrates a training from the oldest lane to Keras on the newest lane, and back."""
     old, new = (environment(session, lane, examples=True) for lane in (LANES[0], LANES[-1]))
     session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def prove_demo(session):
+    """Records a training on the oldest lane, and proves it on the newest lane and in PyTorch."""
+    old, new = (environment(session, lane, examples=True) for lane in (LANES[0], LANES[-1]))
+    words = ["--old", old, "--new", new, "--torch", torch_environment(session)]
+    session.run(new, *PROOF, *words, *session.posargs, external=True)
 
 
 @nox.session(python=False)
