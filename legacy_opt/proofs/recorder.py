@@ -23,8 +23,9 @@ from legacy_opt.recorded.writing import PathLike
 class Recorder:
     """Records the steps of an optimizer, from the first one, for replays.
 
-    Gradients are recorded as the optimizer gets them. Each parameter group of PyTorch becomes a
-    proof. Nothing more is recorded after a change of variables between steps.
+    Gradients are recorded as the optimizer gets them, so make the recorder after other hooks of
+    PyTorch. Each parameter group of PyTorch becomes a proof. Nothing more is recorded after a
+    change of variables between steps.
 
     Example::
 
@@ -91,13 +92,14 @@ class Recorder:
         if step == 1 and not all(each.is_first for each in seen):
             raise ProofError("steps were made before: make the recorder before the first step")
         if step > 1 and not self._end:
-            changed = [
-                name
-                for part, last in zip(seen, self._results[-1])
-                for name, array in part.variables.items()
-                if array.tobytes() != last.variables[name].tobytes()
-            ]
-            reason = f"{changed[0]!r} was changed before" if changed else f"steps={self._most}"
+            given, last = (
+                {name: x.tobytes() for each in part for name, x in each.variables.items()}
+                for part in (seen, self._results[-1])
+            )
+            changed = [name for name in {**given, **last} if given.get(name) != last.get(name)]
+            reason = (
+                f"{changed[0]!r} was changed before" if changed else f"steps={self._most}"
+            )
             if changed or step > self._most:
                 self._end = f"step {step} and later: {reason}"
         if not self._end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
@@ -20,11 +21,21 @@ class Seen(NamedTuple):
     is_first: bool  # whether no step was made
 
 
+def _add(arrays: Arrays, name: str, array: np.ndarray) -> None:
+    if name in arrays:
+        raise ProofError(f"two variables have the name {name!r}: pass other names")
+    if array.dtype != np.float32:
+        raise ProofError(f"{name!r} is of {array.dtype}: only float32 can be recorded")
+    arrays[name] = array
+
+
 def of_torch(recorder: Any, optimizer: Any) -> None:
     """Adds hooks to an optimizer of PyTorch."""
     import torch
 
     def array(tensor: Any) -> np.ndarray:
+        if tensor.dtype == torch.bfloat16:  # which NumPy does not have
+            raise ProofError("a parameter is of bfloat16: only float32 can be recorded")
         return tensor.detach().cpu().numpy().copy()
 
     def gradient(tensor: Any) -> Any:
@@ -42,17 +53,21 @@ def of_torch(recorder: Any, optimizer: Any) -> None:
             variables, gradients, is_first = {}, {}, True
             for own_name, parameter in named(group):
                 name, axes = recorder.name_of(parameter, own_name or count), group.get("axes")
-                variables[name] = array(in_tensorflow(parameter, axes))
+                _add(variables, name, array(in_tensorflow(parameter, axes)))
                 if parameter.grad is not None:
                     gradients[name] = gradient(in_tensorflow(parameter.grad, axes))
                 # Without a "step", the first step makes the state.
                 state, count = optimizer.state.get(parameter, {}), count + 1
                 is_first &= not group.get("global_step", state.get("step", len(state)))
-            yield Seen(variables, gradients, {**group, "initial_lr": None}, is_first)
+            given = {x: y for x, y in group.items() if x not in ("params", "initial_lr")}
+            # A scheduler may change a tensor in place.
+            yield Seen(variables, gradients, copy.deepcopy(given), is_first)
 
     def before(_: Any, args: Any, kwargs: Any) -> None:
         if any(each is not None for each in (*args[1:], *kwargs.values())):
             raise ProofError("a closure cannot be recorded: call backward(), and step() without it")
+        if getattr(optimizer, "grad_scale", None) is not None:
+            raise ProofError("a fused step divides by the loss scale itself: pass fused=False")
         recorder.before([*seen()])
 
     recorder.flushes_denormals = not (torch.tensor(1e-40, dtype=torch.float32) * 1).item()
@@ -88,7 +103,7 @@ def _seen_in_keras(
     for gradient, variable in zip(gradients, variables):
         name = getattr(variable, "path", None) or variable.name.partition(":")[0]
         name = recorder.name_of(variable, name)
-        arrays[name] = _array_of_keras(variable)
+        _add(arrays, name, _array_of_keras(variable))
         if hasattr(gradient, "indices"):
             grads[name] = Rows(*map(_array_of_keras, (gradient.indices, gradient.values)))
         elif gradient is not None:
@@ -164,4 +179,7 @@ def _seen_in_jax(params: Any, gradients: Any, state: Any, is_first: bool) -> See
         keys = [getattr(each, "name", getattr(each, "key", None)) for each in path]
         if "hyperparams" in keys:
             values[keys[-1]] = leaf
-    return Seen({name: np.array(x) for name, x in leaves}, found, values, is_first)
+    arrays: Arrays = {}
+    for name, x in leaves:
+        _add(arrays, name, np.array(x))
+    return Seen(arrays, found, values, is_first)

@@ -142,7 +142,8 @@ def _with_bars(
             distances = [np.abs(each[step][name] - found[step][name]) / sizes for each in moved]
             finite = np.where(np.isfinite(distances), distances, 0.0)
             # Not of each element: few trainings do not show how far each of them goes.
-            bars[name] = (sizes * np.max(finite, initial=UNIT)).astype("float32")
+            bar = sizes * np.max(finite, initial=UNIT) + np.finfo("float32").tiny
+            bars[name] = bar.astype("float32")
         exact = {name: x.astype("float64") for name, x in arrays.items()}
         ends[step] = End(arrays, exact, bars)
         before = arrays

@@ -143,7 +143,8 @@ def drift(
 def _ratio(expected: np.ndarray, exact: np.ndarray, bars: np.ndarray, found: Any) -> float:
     with np.errstate(all="ignore"):
         exact = np.where(np.isfinite(exact), exact, expected)
-        error = np.abs(found.astype("float64") - exact) / bars
+        distance = np.abs(found.astype("float64") - exact)
+        error = np.where(distance == 0, 0.0, distance / bars)  # a bar may be 0
         unequal = np.where(_same(expected, found), 0.0, np.inf)
     is_finite = np.isfinite(expected) & np.isfinite(found)
     return float(np.max(np.where(is_finite, error, unequal), initial=0.0))
