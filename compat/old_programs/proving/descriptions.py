@@ -173,6 +173,14 @@ def arguments_of(optimizer: Any) -> Dict[str, Any]:
 # Optimizers without a rule:
 
 
+def without_updates(record: Record, reason: str) -> Record:
+    """Returns a record that only describes the state, and the `reason` for this."""
+    groups = [each._replace(dense=reason, sparse=reason, first=None) for each in record.groups]
+    return record._replace(
+        global_step=None, before=_NOTHING, after=_NOTHING, groups=tuple(groups), clipping=None
+    )
+
+
 def _slots(update: Update, variable: Variable) -> Iterator[Tuple[str, Any]]:
     """Yields names and variables: slots, and what the update has created under similar names."""
     known = set()

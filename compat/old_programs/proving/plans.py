@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     problems: Sequence[str]  # why a training with the same inputs may differ
 
 
-_EMPTY = Plan((), (), (), {-1: ()}, None, ())
+_EMPTY = Plan((), (), (), {-1: frozenset()}, None, ())
 
 
 class Plans:
@@ -70,10 +70,12 @@ class Plans:
             elif _SOURCE.match(each.type) and not graph.is_fetchable(each):
                 problems.append(f"{each.name!r} is in a condition or loop, and gives other inputs")
             elif _SOURCE.match(each.type):
-                inputs += [tensor for tensor in _readable(each) if tensor.name not in cut]
+                found = (x for x in _readable(each) if x.name not in cut and x.op in reached)
+                inputs += found
         scalars = [x for x in fetched if isinstance(x, tf.Tensor) and x.shape.rank == 0]
         losses = [each.loss for each in updates.values() if each.loss is not None]
         losses += [each for each in scalars if each.dtype.is_floating]
+        losses = [each for each in losses if each.op in reached]  # others may need more feeds
         written = {i: _written(reached - _upstream([x.operation], cut)) for i, x in updates.items()}
         return Plan(
             updates=list(updates),

@@ -16,7 +16,7 @@ from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 
 from .plans import Plan, Plans
 from .replayed import Options, Replayed
-from .tracks import Track
+from .tracks import Track, unexplained
 from .updates import Update, Updates
 
 v1 = tf.compat.v1
@@ -250,7 +250,14 @@ class Recorder:
         for each in tracks:
             name = each.name
             number = sum(other == name or other.startswith(name + "_") for other in proofs)
-            proofs[f"{name}_{number}" if number else name] = each.proof()
+            name = f"{name}_{number}" if number else name
+            proofs[name] = each.proof()
+            problem = ""
+            if self._replayed is None and proofs[name].has_rule:
+                problem = unexplained(proofs[name])
+            if problem:
+                self._leave_out(f"{name}: its rule, because {problem}")
+                proofs[name] = each.proof(problem)
         steps = max(each.made["runs"][-1] for each in proofs.values())
         made: Dict[str, Any] = {"by": "record", "left_out": self._left_out}
         inputs = self._inputs[:steps] if self._has_inputs else ()
