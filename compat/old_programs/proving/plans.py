@@ -93,6 +93,17 @@ def _written(operations: Iterable[Operation]) -> Collection[str]:
     return {each.inputs[0].op.name for each in writes}
 
 
+def read_variable(gradient: Any) -> str:
+    """Returns the name of the variable whose value a gradient is; "" if it is computed.
+
+    Such a gradient may be fetched when the variable has changed already.
+    """
+    operation = getattr(gradient, "values", gradient).op
+    while re.match("(Ref)?Identity$|Read|Assign", operation.type) and len(operation.inputs):
+        operation = operation.inputs[0].op
+    return operation.name if _VARIABLE.match(operation.type) else ""
+
+
 def _flat(structure: Any) -> List[Any]:
     """Returns the leaves of nested fetches; `tf.nest` cannot sort the keys of some dicts."""
     if isinstance(structure, Mapping):

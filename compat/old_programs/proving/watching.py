@@ -14,7 +14,7 @@ import tensorflow as tf
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 
-from .plans import Plan, Plans
+from .plans import Plan, Plans, read_variable
 from .replayed import Options, Replayed
 from .tracks import Track, unexplained
 from .updates import Update, Updates
@@ -164,7 +164,8 @@ class Recorder:
         run = functools.partial(self._unwatched, session)
         new = [i for i in plan.updates if i not in self._tracks]
         for i in new:
-            self._tracks[i] = track = self._track(self._updates[i], plan.written[i])
+            track = self._track(self._updates[i], plan.written[i], plan.written[-1])
+            self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
             if track is None:
                 continue
             if self._replayed is not None:
@@ -185,11 +186,18 @@ class Recorder:
                 self._replayed.load_others(run, others)
         return {i: each for i in plan.updates for each in [self._tracks[i]] if each is not None}
 
-    def _track(self, update: Update, written: Collection[str]) -> Optional[Track]:
+    def _track(
+        self, update: Update, foreign: Collection[str], written: Collection[str]
+    ) -> Optional[Track]:
         name = type(update.optimizer).__name__
         variables = {}
-        for _, each in update.pairs:
-            dtype = each.dtype.base_dtype.name
+        for gradient, each in update.pairs:
+            dtype, read = each.dtype.base_dtype.name, read_variable(gradient)
+            if read in written:
+                self._leave_out(
+                    f"{name}: a gradient is the variable {read!r}, which each step changes"
+                )
+                return None
             if dtype != "float32" or not each.shape.is_fully_defined():
                 what = f"{dtype}, of shape {each.shape}"
                 self._leave_out(f"{name}: {each.op.name!r} is not recorded, because it is {what}")
@@ -201,7 +209,7 @@ class Recorder:
             return None
         record = self._replayed and self._replayed.proof_of(variables).record
         track = Track(update, variables, record)
-        changed = sorted(track.operations & set(written))
+        changed = sorted(track.operations & set(foreign))
         if changed:
             self._leave_out(f"{name}: {quoted(changed)} are also changed by other operations")
             return None
