@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import recorded
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import Variable
 from legacy_opt.native.updates.acceleration import accelerate
@@ -105,6 +105,11 @@ def _record(update: Update, variables: Mapping[str, Variable]) -> Record:
     optimizer = copy.copy(update.optimizer)
     if hasattr(optimizer, "_rule_step"):
         optimizer._rule_step = optimizer._rule_step.after()
+    cls = type(optimizer)
+    if "compute_gradients" in vars(cls) and contract.is_of_user(cls):  # it came before gradients
+        skipped = ["compute_gradients", "__dict__", "__weakref__"]
+        own = {name: each for name, each in vars(cls).items() if name not in skipped}
+        optimizer.__class__ = type(cls)(cls.__name__, cls.__bases__, own)
     try:
         if ".contrib.opt." in type(optimizer).__module__:  # our class follows more hyperparameters
             vars(optimizer).update(_slots={}, _non_slot_dict={})
