@@ -244,7 +244,7 @@ class Recorder:
         track = Track(update, variables, record)
         changed = sorted(track.operations & set(foreign))
         if changed:
-            self._leave_out(f"{name}: {quoted(changed)} are also changed by other operations")
+            self._leave_out(f"{name}: other operations change {quoted(changed)}, too")
             return None
         if track.reason:
             self._leave_out(f"{name}: its rule, because {track.reason}")
