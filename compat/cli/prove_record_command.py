@@ -56,7 +56,7 @@ def _record(arguments: argparse.Namespace) -> int:
     try:
         special_files.refuse_existing(arguments.out, arguments.overwrite)
         folder = os.path.dirname(os.path.abspath(arguments.out))
-        if not os.access(folder, os.W_OK):
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
             raise ValueError(f"--out: there is no folder {folder!r} in which you may write.")
         if arguments.steps < 1 or (arguments.every or 1) < 1:
             raise ValueError("--steps and --every must be at least 1.")

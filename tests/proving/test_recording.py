@@ -1,8 +1,8 @@
 """Trainings in Sessions, recorded in this process."""
 
+import concurrent.futures
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -260,8 +260,10 @@ def test_a_run_without_the_rule_of_a_known_class_is_replayed():
 
         def minimize(self, loss, global_step=None):
             kernel = next(x for x in v1.trainable_variables() if x.op.name == "kernel")
-            with tf.control_dependencies([kernel.assign(kernel * 0.9)]):
-                pairs = self.compute_gradients(loss)
+            pairs = self.compute_gradients(loss)
+            with tf.control_dependencies([tf.convert_to_tensor(each) for each, _ in pairs]):
+                decay = kernel.assign(kernel * 0.9)
+            with tf.control_dependencies([decay]):
                 return v1.train.AdamOptimizer(0.1).apply_gradients(pairs, global_step)
 
     run, said = record(lambda step: Decayed(0.1))
@@ -366,15 +368,13 @@ def test_steps_after_the_last_end_the_script_again_also_in_threads(monkeypatch):
 
         def step(run):
             count.append(1)
-            thread = threading.Thread(target=lambda: run(operation))
-            if len(count) == 2:
-                thread.start()
-                thread.join()
-            elif len(count) == 1:
+            if len(count) == 1:
                 run(operation)
-            else:
+                return
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                here = len(count) > 2
                 with pytest.raises(SystemExit):
-                    run(operation)
+                    run(operation) if here else threads.submit(run, operation).result()
 
         return step
 
