@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import proofs
+from legacy_opt.compat import cli
 from legacy_opt.compat.old_programs.proving.replayed import Options, Replayed
 from legacy_opt.compat.old_programs.proving.watching import Recorder
 from legacy_opt.recorded.proofs import reference
@@ -357,6 +358,12 @@ def test_other_ways_to_run_steps():
         return step
 
     assert len(train(wrong)[0].losses) == 4
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
+    out = tmp_path / "missing" / "run"
+    assert cli.main(["prove", "record", "--out", str(out), "--", "train.py"]) == 2
+    assert "--out: there is no folder" in capsys.readouterr().err
 
 
 def test_steps_after_the_last_end_the_script_again_also_in_threads(monkeypatch):

@@ -109,7 +109,7 @@ def _record(update: Update, variables: Mapping[str, Variable]) -> Record:
     if "compute_gradients" in vars(cls) and contract.is_of_user(cls):  # it came before gradients
         skipped = ["compute_gradients", "__dict__", "__weakref__"]
         own = {name: each for name, each in vars(cls).items() if name not in skipped}
-        optimizer.__class__ = type(cls)(cls.__name__, cls.__bases__, own)
+        optimizer.__class__ = type(cls.__name__, cls.__bases__, own)
     try:
         if ".contrib.opt." in type(optimizer).__module__:  # our class follows more hyperparameters
             vars(optimizer).update(_slots={}, _non_slot_dict={})
