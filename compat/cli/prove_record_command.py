@@ -55,6 +55,9 @@ def _record(arguments: argparse.Namespace) -> int:
         arguments.argv.pop(0)
     try:
         special_files.refuse_existing(arguments.out, arguments.overwrite)
+        folder = os.path.dirname(os.path.abspath(arguments.out))
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise ValueError(f"--out: there is no folder {folder!r} in which you may write.")
         if arguments.steps < 1 or (arguments.every or 1) < 1:
             raise ValueError("--steps and --every must be at least 1.")
         re.compile(arguments.variables)
@@ -74,7 +77,12 @@ def _record(arguments: argparse.Namespace) -> int:
         except SystemExit as error:
             code, ended = error.code, error
     if recorders and not recorders[0].has_written:
-        _say("nothing was recorded: no step of a tf.compat.v1.train.Optimizer ran in a Session")
+        _say(
+            "nothing was recorded"
+            if recorders[0].left_out  # which was said
+            else "nothing was recorded: no step of a tf.compat.v1.train.Optimizer ran in a Session "
+            "(steps of Keras' fit are not seen)"
+        )
         return code if code and isinstance(code, int) else terminal.BAD_INPUT
     if ended is not None:
         raise ended
@@ -103,7 +111,11 @@ def _recorder(arguments: argparse.Namespace, advance: Any) -> Any:
 
     def write(run: Any) -> None:
         made = {**run.made, "command": arguments.argv, "versions": _versions()}
-        proofs.write_run(arguments.out, run._replace(made=made))
+        try:
+            proofs.write_run(arguments.out, run._replace(made=made))
+        except (OSError, ValueError) as error:
+            _say(f"cannot write {arguments.out!r}: {terminal.one_line(error)}")
+            raise SystemExit(terminal.BAD_INPUT) from error
         _say_what(arguments.out, run)
 
     leave_out = lambda text: _say(f"not recorded: {text}")  # noqa: E731

@@ -1,11 +1,16 @@
 """Trainings in Sessions, recorded in this process."""
 
+import concurrent.futures
+import os
+import signal
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import proofs
+from legacy_opt.compat import cli
 from legacy_opt.compat.old_programs.proving.replayed import Options, Replayed
 from legacy_opt.compat.old_programs.proving.watching import Recorder
 from legacy_opt.recorded.proofs import reference
@@ -197,3 +202,205 @@ def test_the_script_is_ended_and_nothing_stays_watched():
     with pytest.raises(SystemExit):
         record(decayed_adam, steps=4, goes_on=False)
     assert (v1.Session.run, v1.train.Optimizer.apply_gradients) == methods
+
+
+def train(build_step, steps=4, runs=None, **options):
+    """Trains a vector `w` with the function returned by `build_step(w, loss)`."""
+    runs, said = [] if runs is None else runs, []
+    chosen = Options(steps, {1, steps}, False, **{"goes_on": True, **options})
+    recorder = Recorder(chosen, said.append, lambda count: None, runs.append)
+    with tf.Graph().as_default(), recorder.watching():
+        w = v1.get_variable("w", [3], initializer=v1.constant_initializer([1.0, 2.0, 3.0]))
+        operation = build_step(w, tf.reduce_sum(w**4))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            step = operation if callable(operation) else lambda run: run(operation)
+            for _ in range(4):
+                step(session.run)
+    return runs[0] if runs else None, said
+
+
+def unexplained(run, said, name="Adam"):
+    """Whether the rule of an optimizer was left out because it does not explain 'w'."""
+    proof = run.proofs[name]
+    assert proof.has_rule != any("does not explain 'w'" in each for each in said)
+    return not proof.has_rule and [*proof.gradients[0]] == ["w"]
+
+
+def test_a_rule_that_does_not_make_the_variables_is_left_out(tmp_path):
+    def decays_before(w, loss):
+        with tf.control_dependencies([w.assign(w * 0.9)]):
+            return v1.train.AdamOptimizer(0.1).minimize(loss)
+
+    run, said = train(decays_before)
+    assert unexplained(run, said) and "Adam: its rule, because from step 1 on it alone" in said[0]
+    proofs.write_run(tmp_path / "run", run)
+    proof = proofs.read_run(tmp_path / "run").proofs["Adam"]
+    assert not proof.has_rule and {*proof.last.slots["w"]} >= {"m", "v"}
+
+    def two_optimizers(w, loss):
+        with tf.control_dependencies([v1.train.AdamOptimizer(0.1).minimize(loss)]):
+            return v1.train.GradientDescentOptimizer(0.1).minimize(tf.nn.l2_loss(w))
+
+    run, said = train(two_optimizers)
+    assert unexplained(run, said, "GradientDescent") and [*run.proofs] == ["GradientDescent"]
+    assert "AdamOptimizer: other operations change 'w', too" in said[0]
+
+    def counts_twice(w, loss):
+        step = v1.train.get_or_create_global_step()
+        rule = v1.train.AdagradDAOptimizer(0.1, step, l1_regularization_strength=0.01)
+        return tf.group(rule.minimize(loss, global_step=step), step.assign_add(1))
+
+    assert unexplained(*train(counts_twice), "AdagradDA")
+
+
+def test_a_run_without_the_rule_of_a_known_class_is_replayed():
+    class Decayed(v1.train.AdamOptimizer):
+        def __init__(self, rate):
+            super().__init__(rate, name="Adam")
+
+        def minimize(self, loss, global_step=None):
+            kernel = next(x for x in v1.trainable_variables() if x.op.name == "kernel")
+            pairs = self.compute_gradients(loss)
+            with tf.control_dependencies([tf.convert_to_tensor(each) for each, _ in pairs]):
+                decay = kernel.assign(kernel * 0.9)
+            with tf.control_dependencies([decay]):
+                return v1.train.AdamOptimizer(0.1).apply_gradients(pairs, global_step)
+
+    run, said = record(lambda step: Decayed(0.1))
+    assert "does not explain 'kernel'" in said[0]
+    assert replays(run, lambda step: Decayed(0.1)).verdict.name != proofs.DIFFERS
+
+
+def test_gradients_are_copies_and_variables_only_if_nothing_changes_them():
+    buffer = np.zeros(3, "f")
+
+    def fed(w, loss):
+        gradient = v1.placeholder(tf.float32, [3])
+        operation = v1.train.GradientDescentOptimizer(0.1).apply_gradients([(gradient, w)])
+
+        def step(run):
+            buffer[...] += 1
+            run(operation, {gradient: buffer})
+
+        return step
+
+    proof = train(fed)[0].proofs["GradientDescent"]
+    assert [each["w"][0] for each in proof.gradients] == [1, 2, 3, 4]
+
+    def accumulated(w, loss, is_reset_in_step=False):
+        total = v1.get_variable("total", [3], initializer=v1.zeros_initializer(), trainable=False)
+        optimizer, x = v1.train.GradientDescentOptimizer(0.1), v1.placeholder(tf.float32, [])
+        ((gradient, _),) = optimizer.compute_gradients(loss * x, [w])  # x is fed in `add` alone
+        add, operation = total.assign_add(gradient), optimizer.apply_gradients([(total, w)])
+        with tf.control_dependencies([operation]):
+            reset = total.assign(tf.zeros([3]))
+
+        def step(run):
+            run(add, {x: 0.01})
+            run(reset if is_reset_in_step else operation)
+
+        return step
+
+    run, said = train(accumulated)
+    assert not said and run.proofs["GradientDescent"].has_rule and np.isnan(run.losses).all()
+    run, said = train(lambda w, loss: accumulated(w, loss, is_reset_in_step=True))
+    assert run is None and "a gradient is the variable 'total'" in said[0]
+
+
+def test_subclasses_keep_their_rule_or_hyperparameters():
+    class Clipped(v1.train.MomentumOptimizer):
+        def compute_gradients(self, *args, **kwargs):
+            pairs = super().compute_gradients(*args, **kwargs)
+            return [(tf.clip_by_norm(gradient, 0.1), each) for gradient, each in pairs]
+
+    run, said = train(lambda w, loss: Clipped(0.1, 0.9).minimize(loss))
+    assert not said and run.proofs["Momentum"].has_rule
+
+    class Other(v1.train.AdamOptimizer):
+        def apply_gradients(self, *args, **kwargs):
+            return super().apply_gradients(*args, **kwargs)
+
+    run, _ = train(lambda w, loss: Other(0.1).minimize(loss))
+    assert run.proofs["Adam"].hyperparameters[0]["learning_rate"] == 0.1
+
+    def constrained(w, loss):
+        other = v1.get_variable("other", [2], constraint=lambda x: x)
+        return v1.train.AdamOptimizer(0.1).minimize(loss + tf.reduce_sum(other**2))
+
+    assert "'other' has a constraint" in train(constrained)[1][0]
+
+
+def test_other_ways_to_run_steps():
+    def called(w, loss):
+        operation, functions = v1.train.AdamOptimizer(0.1).minimize(loss), []
+
+        def step(run):
+            functions[:] = functions or [run.__self__.make_callable(operation)]
+            functions[0]()
+
+        return step
+
+    run, said = train(called)
+    assert not said and len(run.losses) == 4
+    run, said = train(lambda w, loss: v1.train.AdamOptimizer(0.1).minimize(loss), 6)
+    assert len(run.losses) == 4
+    assert said == run.made["left_out"] == ["more than 4 of 6 steps: the session was closed"]
+
+    def wrong(w, loss):
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+
+        def step(run):
+            run(operation)
+            with pytest.raises((KeyError, ValueError)):
+                run("missing:0")
+
+        return step
+
+    assert len(train(wrong)[0].losses) == 4
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
+    out = tmp_path / "missing" / "run"
+    assert cli.main(["prove", "record", "--out", str(out), "--", "train.py"]) == 2
+    assert "--out: there is no folder" in capsys.readouterr().err
+
+
+def test_steps_after_the_last_end_the_script_again_also_in_threads(monkeypatch):
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+
+    def stubborn(w, loss):
+        operation, count = v1.train.AdamOptimizer(0.1).minimize(loss), []
+
+        def step(run):
+            count.append(1)
+            if len(count) == 1:
+                run(operation)
+                return
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                here = len(count) > 2
+                with pytest.raises(SystemExit):
+                    run(operation) if here else threads.submit(run, operation).result()
+
+        return step
+
+    run, _ = train(stubborn, steps=2, goes_on=False)
+    assert len(run.losses) == 2 and codes == [0]
+
+
+def test_a_signal_ends_the_script_and_the_run_is_written():
+    def interrupted(w, loss):
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+
+        def step(run):
+            run(operation)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        return step
+
+    before, runs = signal.getsignal(signal.SIGTERM), []
+    with pytest.raises(SystemExit) as error:
+        train(interrupted, runs=runs)
+    assert len(runs[0].losses) == 1 and "more than 1 of 4 steps" in runs[0].made["left_out"][0]
+    assert error.value.code == 143 and signal.getsignal(signal.SIGTERM) is before

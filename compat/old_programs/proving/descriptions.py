@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import recorded
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import Variable
 from legacy_opt.native.updates.acceleration import accelerate
@@ -63,6 +63,7 @@ def description(
     optimizer = update.optimizer
     try:
         record = _record(update, variables) if record is None else _whole(record, variables)
+        reason = next((str(each.dense) for each in record.groups if not each.programs), "")
         names = [name for name, each in record.hyperparameters.items() if each.value is None]
         tensors = {name: _tensor(optimizer, name) for name in names}
         shared = {name: _shared(update, name) for name in record.shared}
@@ -73,13 +74,14 @@ def description(
             for name, each in variables.items()
         }
         missing = [slot for found in slots.values() for slot, each in found.items() if each is None]
+        if missing and reason:
+            raise RecordError(reason)
         if missing:
             raise ProofError(
                 f"{type(optimizer).__name__} has no slots {quoted(sorted({*missing}))}"
             )
         if record.global_step is not None and not isinstance(update.global_step, tf.Variable):
             raise RecordError("its global step is no variable")
-        reason = ""
     except ProofError:
         raise
     except RecordError as error:
@@ -96,10 +98,18 @@ def description(
 
 
 def _record(update: Update, variables: Mapping[str, Variable]) -> Record:
+    for name, each in variables.items():
+        if getattr(each, "constraint", None) is not None:
+            raise RecordError(f"{name!r} has a constraint")
     shapes = {name: shape_of(each) for name, each in variables.items()}
     optimizer = copy.copy(update.optimizer)
     if hasattr(optimizer, "_rule_step"):
         optimizer._rule_step = optimizer._rule_step.after()
+    cls = type(optimizer)
+    if "compute_gradients" in vars(cls) and contract.is_of_user(cls):  # it came before gradients
+        skipped = ["compute_gradients", "__dict__", "__weakref__"]
+        own = {name: each for name, each in vars(cls).items() if name not in skipped}
+        optimizer.__class__ = type(cls.__name__, cls.__bases__, own)
     try:
         if ".contrib.opt." in type(optimizer).__module__:  # our class follows more hyperparameters
             vars(optimizer).update(_slots={}, _non_slot_dict={})
@@ -120,8 +130,6 @@ def _whole(record: Record, variables: Mapping[str, Variable]) -> Record:
     """Returns a record with the shapes of whole variables, of which it may have some rows."""
     groups = []
     for each in record.groups:
-        if not each.programs:
-            raise RecordError(str(each.dense))
         if each.variables is not None:
             each = each._replace(variables={n: shape_of(variables[n]) for n in each.variables})
         groups.append(each)
@@ -134,7 +142,7 @@ def _tensor(optimizer: Any, name: str) -> Any:
     if step is not None and name in step.tensors:
         return step.tensors[name]
     rate = ["_lr_t", "_learning_rate_tensor"] if name == "learning_rate" else []
-    for attribute in (*rate, f"_{name}_t", f"_{name}_tensor", f"_{name}"):
+    for attribute in (*rate, f"_{name}_t", f"_{name}_tensor", f"_{name}", name):
         value = getattr(optimizer, attribute, None)
         if argument_checks.is_tensor_like(value):
             return value
@@ -162,7 +170,7 @@ def arguments_of(optimizer: Any) -> Dict[str, Any]:
     """Returns the constants among the constructor's arguments, as far as the optimizer has them."""
     found = {}
     for name in inspect.signature(type(optimizer).__init__).parameters:
-        value = vars(optimizer).get("_" + name, vars(optimizer).get(name))
+        value = _argument(optimizer, name)
         values = value if isinstance(value, (list, tuple)) else [value]
         is_text = all(isinstance(each, str) for each in values)
         if is_text or type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
@@ -170,7 +178,22 @@ def arguments_of(optimizer: Any) -> Dict[str, Any]:
     return found
 
 
+def _argument(optimizer: Any, name: str) -> Any:
+    """Returns what an optimizer keeps of an argument of its constructor, or None."""
+    short = ["_lr"] if name == "learning_rate" else []  # of Adam
+    found = (vars(optimizer).get(each) for each in ("_" + name, name, *short))
+    return next((each for each in found if each is not None), None)
+
+
 # Optimizers without a rule:
+
+
+def without_updates(record: Record, reason: str) -> Record:
+    """Returns a record that only describes the state, and the `reason` for this."""
+    groups = [each._replace(dense=reason, sparse=reason, first=None) for each in record.groups]
+    return record._replace(
+        global_step=None, before=_NOTHING, after=_NOTHING, groups=tuple(groups), clipping=None
+    )
 
 
 def _slots(update: Update, variable: Variable) -> Iterator[Tuple[str, Any]]:
@@ -211,7 +234,7 @@ def _without_rule(
         groups.append(Group({name: shape}, None, described, reason, reason))
     values = {}
     for name in inspect.signature(type(optimizer).__init__).parameters:
-        value = vars(optimizer).get("_" + name, vars(optimizer).get(name))
+        value = _argument(optimizer, name)
         if argument_checks.is_tensor_like(value) or type(value) in (int, float):
             values[name] = value
     numbers = {name: float(x) for name, x in values.items() if type(x) in (int, float)}

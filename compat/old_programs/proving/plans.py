@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     problems: Sequence[str]  # why a training with the same inputs may differ
 
 
-_EMPTY = Plan((), (), (), {-1: ()}, None, ())
+_EMPTY = Plan((), (), (), {-1: frozenset()}, None, ())
 
 
 class Plans:
@@ -70,10 +70,12 @@ class Plans:
             elif _SOURCE.match(each.type) and not graph.is_fetchable(each):
                 problems.append(f"{each.name!r} is in a condition or loop, and gives other inputs")
             elif _SOURCE.match(each.type):
-                inputs += [tensor for tensor in _readable(each) if tensor.name not in cut]
+                found = (x for x in _readable(each) if x.name not in cut and x.op in reached)
+                inputs += found
         scalars = [x for x in fetched if isinstance(x, tf.Tensor) and x.shape.rank == 0]
         losses = [each.loss for each in updates.values() if each.loss is not None]
         losses += [each for each in scalars if each.dtype.is_floating]
+        losses = [each for each in losses if each.op in reached]  # others may need more feeds
         written = {i: _written(reached - _upstream([x.operation], cut)) for i, x in updates.items()}
         return Plan(
             updates=list(updates),
@@ -89,6 +91,17 @@ def _written(operations: Iterable[Operation]) -> Collection[str]:
     """Returns the names of variables that operations write."""
     writes = [each for each in operations if _WRITE.search(each.type) and len(each.inputs)]
     return {each.inputs[0].op.name for each in writes}
+
+
+def read_variable(gradient: Any) -> str:
+    """Returns the name of the variable whose value a gradient is; "" if it is computed.
+
+    Such a gradient may be fetched when the variable has changed already.
+    """
+    operation = getattr(gradient, "values", gradient).op
+    while re.match("(Ref)?Identity$|Read|Assign", operation.type) and len(operation.inputs):
+        operation = operation.inputs[0].op
+    return operation.name if _VARIABLE.match(operation.type) else ""
 
 
 def _flat(structure: Any) -> List[Any]:

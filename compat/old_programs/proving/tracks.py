@@ -10,11 +10,13 @@ import tensorflow as tf
 from legacy_opt.core.types import Variable
 from legacy_opt.programs.program import Program
 from legacy_opt.recorded.numpy import Rows
+from legacy_opt.recorded.proofs import reference
+from legacy_opt.recorded.proofs.judging import BOUND, largest_error
 from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof
-from legacy_opt.recorded.records import Record
+from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import GLOBAL_STEP, SHARED, VARIABLE, SavedState, slot_key
 
-from .descriptions import arguments_of, description, group_of, shape_of
+from .descriptions import arguments_of, description, group_of, shape_of, without_updates
 from .updates import Update
 
 
@@ -76,12 +78,13 @@ class Track:
         gradients, hyperparameters = fetched
         found: Dict[str, Gradient] = {}
         for name, each in gradients.items():
-            if hasattr(each, "indices"):
-                each = Rows(np.asarray(each.indices, np.int64), np.asarray(each.values))
+            if hasattr(each, "indices"):  # copies: what was fetched may share memory
+                each = Rows(np.array(each.indices, np.int64), np.array(each.values))
                 self.nbytes += each.ids.nbytes + each.values.nbytes
                 if name in self._touched:
                     self._touched[name][each.ids] = True
             else:
+                each = np.array(each)
                 self.nbytes += each.nbytes
             found[name] = each
         self._gradients.append(found)
@@ -106,8 +109,13 @@ class Track:
         """Whether the state after the last step is known."""
         return len(self._gradients) in self._states
 
-    def proof(self) -> Proof:
-        """Returns the proof of what was added, up to the last end."""
+    def proof(self, reason: str = "") -> Proof:
+        """Returns the proof of what was added, up to the last end.
+
+        If a `reason` is given, the proof has no rule.
+        """
+        if reason:
+            self.record = without_updates(self.record, reason)
         for each in self._touched.values():
             each[:1] |= not each.any()
         rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
@@ -149,6 +157,44 @@ class Track:
         }
         shared = {name: arrays[SHARED + name][()] for name in record.shared}
         return SavedState(record, int(arrays.get(GLOBAL_STEP, step)), shared, variables, slots)
+
+
+def unexplained(proof: Proof) -> str:
+    """Returns what the rule of a recorded proof does not explain, "" if it explains all."""
+    try:
+        if _is_close(proof):
+            return ""
+        values = {step: end.values for step, end in proof.ends.items()}
+        error = largest_error(reference.with_bars(proof).ends, values)
+    except RecordError as problem:
+        return " ".join(str(problem).split())
+    if error.ratio <= BOUND:
+        return ""
+    return (
+        f"from step {error.step} on it alone does not explain {error.variable!r} (other operations "
+        "change it, too?)"
+    )
+
+
+def _is_close(proof: Proof) -> bool:
+    """Whether the rule clearly makes what was recorded; if not, only error bars tell.
+
+    Error bars take about 20 times as long. This allows some roundings of each element, and of the
+    way that it has gone.
+    """
+    before = proof.start.variables
+    ways: Dict[str, Any] = dict.fromkeys(before, 0.0)
+    for step, arrays in enumerate(reference.run(proof), start=1):
+        with np.errstate(all="ignore"):
+            for name, array in arrays.items():
+                ways[name] = ways[name] + np.abs(array - before[name])
+            for name, recorded in proof.ends[step].values.items() if step in proof.ends else ():
+                distance = np.abs(recorded - arrays[name])
+                allowed = BOUND * reference.UNIT * (np.abs(arrays[name]) + ways[name])
+                if not np.all(distance <= allowed):
+                    return False
+        before = arrays
+    return True
 
 
 def _renumbered(gradients: Mapping[str, Gradient], rows: Arrays) -> Dict[str, Gradient]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
+import signal
+import sys
 import threading
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set
 
@@ -14,9 +17,9 @@ import tensorflow as tf
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 
-from .plans import Plan, Plans
+from .plans import Plan, Plans, read_variable
 from .replayed import Options, Replayed
-from .tracks import Track
+from .tracks import Track, unexplained
 from .updates import Update, Updates
 
 v1 = tf.compat.v1
@@ -43,7 +46,7 @@ class Recorder:
     ) -> None:
         self._options, self._say, self._advance, self._write = options, say, advance, write
         self._replayed = replayed
-        self._left_out: List[str] = []
+        self.left_out: List[str] = []
         self._updates = Updates(self._leave_out)
         self._plans = Plans(self._updates)
         self._lock = threading.RLock()
@@ -53,19 +56,20 @@ class Recorder:
         self._inputs: List[Dict[str, np.ndarray]] = []
         self._first_inputs: Dict[str, np.ndarray] = {}
         self._has_inputs = options.inputs
-        self._is_done = self.has_written = False
+        self._is_done = self._ends_script = self._is_main_ending = self.has_written = False
 
     def _leave_out(self, text: str) -> None:
         """Says what is not recorded, once."""
-        if text not in self._left_out:
-            self._left_out.append(text)
+        if text not in self.left_out:
+            self.left_out.append(text)
             self._say(text)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Scope that watches all optimizers and sessions; at its end, the run is written."""
         session_class: Any = next(each for each in v1.Session.__mro__ if "run" in vars(each))
-        run, close = session_class.run, session_class.close
+        run, close, make = session_class.run, session_class.close, session_class.make_callable
+        make_from_options = session_class._make_callable_from_options
         self._unwatched = run
 
         @functools.wraps(run)
@@ -84,22 +88,42 @@ class Recorder:
         @functools.wraps(close)
         def watched_close(session: Any) -> None:
             if session is self._session:
-                self._finish()
+                self._finish("the session was closed")
             close(session)
 
+        @functools.wraps(make)
+        def watched_make(session: Any, fetches: Any, feed_list: Any = None, *args: Any, **kw: Any):
+            if feed_list is None and self._plans.of(session.graph, fetches, ()).updates:
+                return functools.partial(session.run, fetches, None)
+            return make(session, fetches, feed_list, *args, **kw)
+
+        @functools.wraps(make_from_options)
+        def watched_options(session: Any, options: Any) -> Any:
+            names = [*options.fetch, *options.target]
+            if not self._is_done and self._plans.of(session.graph, names, options.feed).updates:
+                self._leave_out("steps of Keras: record does not see how it runs them")
+                self._finish()
+            return make_from_options(session, options)
+
         session_class.run, session_class.close = watched_run, watched_close
+        session_class.make_callable = watched_make
+        session_class._make_callable_from_options = watched_options
         try:
-            with self._updates.watched():
+            with self._updates.watched(), _terminated():
                 yield
         finally:
             session_class.run, session_class.close = run, close
-            self._finish()
+            session_class.make_callable = make
+            session_class._make_callable_from_options = make_from_options
+            self._finish("the script ended")
 
     def _next_plan(self, session: Any, fetches: Any, feeds: Any) -> Optional[Plan]:
         """Returns the plan of a run call if it is a step, else None."""
-        if self._is_done or not self._updates:
+        if not self._updates or (self._is_done and not self._ends_script):
             return None
         plan = self._plans.of(session.graph, fetches, feeds)
+        if self._ends_script and plan.updates:  # the script, or its other threads, go on
+            self._end_script()
         if session is self._session and not plan.updates:
             changed = plan.written[-1] & self._state_operations()
             if changed:
@@ -156,15 +180,25 @@ class Recorder:
         if number == self._options.steps:
             self._finish()
         if self._is_done and not self._options.goes_on:
-            raise SystemExit(0)
+            self._ends_script = True
+            self._end_script()
         return results["theirs"]
+
+    def _end_script(self) -> None:
+        self._is_main_ending |= threading.current_thread() is threading.main_thread()
+        if not self._is_main_ending:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # SystemExit would end this thread alone
+        raise SystemExit(0)
 
     def _tracks_of(self, session: Any, plan: Plan) -> Dict[int, Track]:
         """Returns the tracks of a run call, and starts those that begin with this run."""
         run = functools.partial(self._unwatched, session)
         new = [i for i in plan.updates if i not in self._tracks]
         for i in new:
-            self._tracks[i] = track = self._track(self._updates[i], plan.written[i])
+            track = self._track(self._updates[i], plan.written[i], plan.written[-1])
+            self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
             if track is None:
                 continue
             if self._replayed is not None:
@@ -185,11 +219,18 @@ class Recorder:
                 self._replayed.load_others(run, others)
         return {i: each for i in plan.updates for each in [self._tracks[i]] if each is not None}
 
-    def _track(self, update: Update, written: Collection[str]) -> Optional[Track]:
+    def _track(
+        self, update: Update, foreign: Collection[str], written: Collection[str]
+    ) -> Optional[Track]:
         name = type(update.optimizer).__name__
         variables = {}
-        for _, each in update.pairs:
-            dtype = each.dtype.base_dtype.name
+        for gradient, each in update.pairs:
+            dtype, read = each.dtype.base_dtype.name, read_variable(gradient)
+            if read in written:
+                self._leave_out(
+                    f"{name}: a gradient is the variable {read!r}, which each step changes"
+                )
+                return None
             if dtype != "float32" or not each.shape.is_fully_defined():
                 what = f"{dtype}, of shape {each.shape}"
                 self._leave_out(f"{name}: {each.op.name!r} is not recorded, because it is {what}")
@@ -201,9 +242,9 @@ class Recorder:
             return None
         record = self._replayed and self._replayed.proof_of(variables).record
         track = Track(update, variables, record)
-        changed = sorted(track.operations & set(written))
+        changed = sorted(track.operations & set(foreign))
         if changed:
-            self._leave_out(f"{name}: {quoted(changed)} are also changed by other operations")
+            self._leave_out(f"{name}: other operations change {quoted(changed)}, too")
             return None
         if track.reason:
             self._leave_out(f"{name}: its rule, because {track.reason}")
@@ -236,26 +277,63 @@ class Recorder:
             )
             self._finish()
 
-    def _finish(self) -> None:
-        """Writes what was recorded, once."""
-        if self._is_done:
-            return
-        self._is_done = True
+    def _finish(self, why: str = "") -> None:
+        """Writes what was recorded, once; `why` says what ended it early."""
+        has_lock = self._lock.acquire(timeout=5)  # a step may wait for what this thread does next
+        try:
+            if not self._is_done:
+                self._is_done = True
+                self._write_run(why)
+        finally:
+            if has_lock:
+                self._lock.release()
+
+    def _write_run(self, why: str) -> None:
         tracks = [each for each in self._tracks.values() if each]
         if not tracks or not self._losses:
             return
+        if why and len(self._losses) < self._options.steps:
+            steps = f"{len(self._losses)} of {self._options.steps} steps"
+            self._leave_out(f"more than {steps}: {why}")
         with contextlib.suppress(Exception):  # the session may be closed: then up to the last end
             self._end(functools.partial(self._unwatched, self._session))
         proofs: Dict[str, Proof] = {}
         for each in tracks:
             name = each.name
             number = sum(other == name or other.startswith(name + "_") for other in proofs)
-            proofs[f"{name}_{number}" if number else name] = each.proof()
+            name = f"{name}_{number}" if number else name
+            proofs[name] = each.proof()
+            problem = ""
+            if self._replayed is None and proofs[name].has_rule:
+                problem = unexplained(proofs[name])
+            if problem:
+                self._leave_out(f"{name}: its rule, because {problem}")
+                proofs[name] = each.proof(problem)
         steps = max(each.made["runs"][-1] for each in proofs.values())
-        made: Dict[str, Any] = {"by": "record", "left_out": self._left_out}
+        made: Dict[str, Any] = {"by": "record", "left_out": self.left_out}
         inputs = self._inputs[:steps] if self._has_inputs else ()
         self.has_written = True
         self._write(Run(proofs, self._losses[:steps], inputs, made))
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """Scope in which SIGTERM ends the script like `sys.exit`, unless the script handles it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is end:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _values(run: Any, variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
