@@ -193,7 +193,12 @@ class _Comparison:
             if key[0] in parts:
                 yield from self._compared(key, before.beside, after.beside)
         for part in dict.fromkeys(part for part, _ in before.beside if part not in parts):
-            self._notes.append(f"not compared: {part!r}, which the state after lacks")
+            arrays = (x for (name, _), x in before.beside.items() if name == part)
+            is_model = any(np.ndim(x) and np.asarray(x).dtype.kind == "f" for x in arrays)
+            if self._is_same_library and is_model:
+                yield Finding(part, "", "missing", f"{part} is missing")
+            else:  # such as the epoch, and the state of a generator of random numbers
+                self._notes.append(f"not compared: {part!r}, which the state after lacks")
         pairs = (before.values, after.values), (before.beside, after.beside)
         added = [label(key) for old, new in pairs for key in new if key not in old]
         if added and self._is_same_library:

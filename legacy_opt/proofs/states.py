@@ -240,16 +240,20 @@ def _of_torch(source: Any) -> State:
         source = {"optimizer": source}
     elif not isinstance(source, Mapping) or not any(map(_is_part, source.values())):
         source = {"model": source}
-    model = next((source[key] for key in _MODEL if key in source), {})
+    model_key = next((key for key in _MODEL if key in source), None)
+    model = {} if model_key is None else source[model_key]
     names = {id(p): n for n, p in getattr(model, "named_parameters", dict)() or ()}
-    for name, each in _numbers(_state_dict(model)):
+    content = dict(_numbers(_state_dict(model)))
+    for name, each in content.items():
+        if name != _plain(name) and _plain(name) in content:
+            raise ProofError(f"{name!r} and {_plain(name)!r} are the same variable: keep one")
         is_variable = hasattr(each, "detach")
         found.add(*((_plain(name), "") if is_variable else ("", name)), each)
     weights = source.get("names") or found.names()
     optimizers: Dict[str, Any] = {}
     for name, part in source.items():
         several = part if isinstance(part, (list, tuple)) else [part]
-        if part is model:
+        if name == model_key:
             continue
         if several and all(map(_is_optimizer, several)):
             is_one = len(several) == 1

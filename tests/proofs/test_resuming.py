@@ -183,6 +183,8 @@ def test_names_and_slots_of_others():
     assert first_of(state, cold, name_map=names).text == "m of layers/0 is missing"
     with pytest.raises(proofs.ProofError, match="no variable in common.*Pass a name map"):
         proofs.resume(state, theirs)
+    with pytest.raises(proofs.ProofError, match="'a' and 'b' would both be named 'b'"):
+        proofs.resume({"a": ROWS, "b": OTHER}, {"b": OTHER}, name_map={"a": "b"})
     with pytest.raises(proofs.ProofError, match="the name map has 'x'"):
         proofs.resume(state, theirs, name_map={"x": "y"})
 
