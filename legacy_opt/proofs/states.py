@@ -122,7 +122,8 @@ def _dense(tensor: Any, name: str) -> Any:
     """Returns a tensor on the CPU; a ProofError if it needs much more memory than its content."""
     nbytes = tensor.numel() * tensor.element_size()
     is_dense = str(tensor.layout) == "torch.strided"
-    if nbytes > (tensor.untyped_storage().nbytes() if is_dense else _MOST_OF_SPARSE):
+    storage = getattr(tensor, "untyped_storage", tensor.storage)  # before PyTorch 2
+    if nbytes > (storage().nbytes() if is_dense else _MOST_OF_SPARSE):
         raise ProofError(
             f"{name!r} would need {nbytes:,} bytes of memory, which its content does not have: "
             "save its contiguous() tensor"
