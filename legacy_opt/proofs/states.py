@@ -76,6 +76,10 @@ class State(NamedTuple):
             value = value if has_dtype else value.astype("float32")
         if dtype and not has_dtype:
             self.narrow[key] = dtype
+        if isinstance(value, np.ndarray) and value.dtype.kind in (
+            "OSU" if value.ndim == 0 else "O"
+        ):
+            value = value.tolist()  # has no number
         is_rate = slot == "learning_rate" and np.ndim(value) == 0
         (self.beside if beside else self.values)[key] = float(value) if is_rate else value
 
