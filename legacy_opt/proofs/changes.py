@@ -9,18 +9,13 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
-from legacy_opt.proofs.states import STEPS, Key
+from legacy_opt.proofs.states import STEPS, Key, label
 
 Change = Tuple[str, str]  # the cause, and a predicate for users
 _BETAS = (0.9, 0.999, 0.99, 0.95, 0.98, 0.5)
 _INITIAL = (0, 0.1, 1)  # usual initial values of slots, biases and variances
 _MOST_POWERS = 100_000
 _AVERAGE = re.compile(r"average|avg|(?<![a-z])(?:ema|swa)(?![a-z])", re.IGNORECASE)
-
-
-def label(key: Key) -> str:
-    """Returns the name of a value for users."""
-    return " of ".join(each for each in reversed(key) if each)
 
 
 def same(x: Any, y: Any) -> bool:
@@ -73,7 +68,7 @@ def change(
 
 def _change_of_scalar(key: Key, old: Any, new: Any, start: Mapping[str, Any]) -> Change:
     name, found = key[1] or key[0], f"is {new[()]:.9g} instead of {old[()]:.9g}"
-    if name.rpartition(".")[2] in STEPS:
+    if re.split("[. ]", name)[-1] in STEPS:
         return "step", found + (": it is of another step" if new else ": it was reset")
     if name in start and new == np.asarray(start[name], new.dtype):
         return "lost", f"{found}: it is lost, and has its initial value"

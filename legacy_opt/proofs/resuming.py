@@ -9,9 +9,9 @@ import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.proofs import changes
-from legacy_opt.proofs.changes import label, same
+from legacy_opt.proofs.changes import same
 from legacy_opt.proofs.replaying import replay
-from legacy_opt.proofs.states import STEPS, TORCH, Key, State, state_of
+from legacy_opt.proofs.states import STEPS, TORCH, Key, State, label, state_of
 from legacy_opt.proofs.targets import Target
 from legacy_opt.recorded.neighbours import NEIGHBOURS, Neighbour
 from legacy_opt.recorded.proofs import reference
@@ -116,7 +116,9 @@ def resume(
 
 
 def _step(state: State) -> Optional[int]:
-    return next((int(x) for (_, slot), x in state.values.items() if slot in STEPS), None)
+    steps = (np.asarray(x) for (_, s), x in state.values.items() if s.split(" ")[-1] in STEPS)
+    numbers = (x for x in steps if x.ndim == 0 and x.dtype.kind in "iuf" and np.isfinite(x))
+    return next((int(x) for x in numbers), None)
 
 
 def _named_alike(
@@ -178,7 +180,7 @@ class _Comparison:
         """Yields the differences, in the order of the variables; shared values come last."""
         before, after = self._before, self._after
         has_variables = any(name and not slot for name, slot in after.values)
-        if not has_variables:
+        if not has_variables and any(name and not slot for name, slot in before.values):
             self._notes.append("the state after has no variables: only slots were compared")
         for key in sorted(before.values, key=lambda key: not key[0]):  # sorting is stable
             if key[1] or has_variables:
@@ -191,16 +193,27 @@ class _Comparison:
             if key[0] in parts:
                 yield from self._compared(key, before.beside, after.beside)
         for part in dict.fromkeys(part for part, _ in before.beside if part not in parts):
-            self._notes.append(f"not compared: {part!r}, which the state after lacks")
-        added = [label(key) for key in after.values if key not in before.values]
+            arrays = (x for (name, _), x in before.beside.items() if name == part)
+            is_model = any(np.ndim(x) and np.asarray(x).dtype.kind == "f" for x in arrays)
+            if self._is_same_library and is_model:
+                yield Finding(part, "", "missing", f"{part} is missing")
+            else:  # such as the epoch, and the state of a generator of random numbers
+                self._notes.append(f"not compared: {part!r}, which the state after lacks")
+        pairs = (before.values, after.values), (before.beside, after.beside)
+        added = [label(key) for old, new in pairs for key in new if key not in old]
         if added and self._is_same_library:
             self._notes.append(f"only in the state after: {quoted(added)}")
 
     def _compared(self, key: Key, values: Any, others: Any) -> Iterator[Finding]:
         old, new = values[key], others.get(key)
-        found = None
-        if not isinstance(old, np.ndarray):
-            found = new is not None and _hyperparameter(key, old, new, values)
+        is_same, found = self._is_same_library, None
+        is_array = [isinstance(each, np.ndarray) for each in (old, new)]
+        if key not in others and not is_array[0]:
+            found = ("missing", "is missing") if is_same else None
+        elif key in others and not all(is_array) and (is_same or not any(is_array)):
+            found = _hyperparameter(key, old, new, values)
+        elif not is_array[0]:
+            pass  # another library has an array instead
         elif new is None:
             kept = [n for (n, s), x in self._after.values.items() if s and np.ndim(x)]
             if self._is_same_library or not key[1] or key[0] and key[0] not in kept:
@@ -250,7 +263,8 @@ class _Comparison:
 
 
 def _hyperparameter(key: Key, old: Any, new: Any, values: Any) -> Optional[Tuple[str, str]]:
-    if isinstance(new, np.ndarray) or old == new:
+    old, new = (x.tolist() if isinstance(x, np.ndarray) else x for x in (old, new))
+    if old == new or old != old and new != new:  # NaN
         return None
     text = f"is {new} instead of {old}"
     if new == values.get((key[0], f"initial_{key[1]}"), old):

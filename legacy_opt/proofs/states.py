@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 import zipfile
@@ -14,6 +15,7 @@ from legacy_opt.recorded import state_files
 from legacy_opt.recorded.neighbours import slot_of_keras
 from legacy_opt.recorded.proofs import runs
 from legacy_opt.recorded.proofs.proof import ProofError
+from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState
 
 Key = Tuple[str, str]
@@ -24,6 +26,7 @@ _MODEL = ("model", "state_dict", "model_state_dict", "variables", "net", "module
 # Keys of parameter groups that choose an implementation of the same formula, or are no numbers.
 _NO_VALUES = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
 _WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # DistributedDataParallel, torch.compile
+_MOST_OF_SPARSE = 256 << 20  # bytes of a sparse tensor as a dense one
 _PLACE = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")  # a step of a path, as JAX writes it
 
 
@@ -51,14 +54,20 @@ class State(NamedTuple):
     start: Dict[str, Any]
 
     def add(self, variable: str, slot: str, value: Any, beside: bool = False) -> None:
-        """Adds an array, tensor, number, or a list of them."""
+        """Adds an array, tensor, number, or a list or dict of them; a ProofError if it has one."""
         if isinstance(value, (list, tuple)):
             for i, each in enumerate(value):
                 self.add(variable, f"{slot}[{i}]", each, beside)
             return
+        if isinstance(value, Mapping):
+            for name, each in value.items():
+                self.add(variable, f"{slot}.{name}", each, beside)
+            return
         key, dtype = (variable, slot), str(getattr(value, "dtype", ""))
+        if key in (self.beside if beside else self.values):
+            raise ProofError(f"the state has two values for {label(key)!r}: rename one of them")
         if hasattr(value, "detach"):  # a tensor of PyTorch
-            value, dtype = value.detach().cpu(), dtype.rpartition(".")[2]
+            value, dtype = _dense(value, label(key)), dtype.rpartition(".")[2]
             has_dtype = hasattr(np, dtype) or dtype == "bool"
             value = np.array((value if has_dtype else value.float()).numpy())
         elif dtype:
@@ -67,6 +76,10 @@ class State(NamedTuple):
             value = value if has_dtype else value.astype("float32")
         if dtype and not has_dtype:
             self.narrow[key] = dtype
+        if isinstance(value, np.ndarray) and value.dtype.kind in (
+            "OSU" if value.ndim == 0 else "O"
+        ):
+            value = value.tolist()  # has no number
         is_rate = slot == "learning_rate" and np.ndim(value) == 0
         (self.beside if beside else self.values)[key] = float(value) if is_rate else value
 
@@ -88,11 +101,39 @@ class State(NamedTuple):
         """Returns the state with other names; a variable that is renamed to None is left out."""
 
         def new(pairs: Mapping[Key, Any]) -> Dict[Key, Any]:
-            found = ((names.get(n, n), slots.get(s, s), value) for (n, s), value in pairs.items())
-            return {(name, slot): value for name, slot, value in found if name is not None}
+            found: Dict[Key, Any] = {}
+            origins: Dict[Key, Key] = {}
+            for (n, s), value in pairs.items():
+                name, key = names.get(n, n), (names.get(n, n) or "", slots.get(s, s))
+                if name is None:
+                    continue
+                if key in found:
+                    both = f"{label(origins[key])!r} and {label((n, s))!r}"
+                    raise ProofError(f"{both} would both be named {label(key)!r}")
+                found[key], origins[key] = value, (n, s)
+            return found
 
         start = {slots.get(name, name): value for name, value in self.start.items()}
         return self._replace(values=new(self.values), narrow=new(self.narrow), start=start)
+
+
+def label(key: Key) -> str:
+    """Returns the name of a value for users."""
+    return " of ".join(each for each in reversed(key) if each)
+
+
+def _dense(tensor: Any, name: str) -> Any:
+    """Returns a tensor on the CPU; a ProofError if it needs much more memory than its content."""
+    nbytes = tensor.numel() * tensor.element_size()
+    is_dense = str(tensor.layout) == "torch.strided"
+    storage = getattr(tensor, "untyped_storage", tensor.storage)  # before PyTorch 2
+    if nbytes > (storage().nbytes() if is_dense else _MOST_OF_SPARSE):
+        raise ProofError(
+            f"{name!r} would need {nbytes:,} bytes of memory, which its content does not have: "
+            "save its contiguous() tensor"
+        )
+    tensor = tensor.detach().cpu()
+    return tensor if is_dense else tensor.to_dense()
 
 
 def empty(library: str = "") -> State:
@@ -110,6 +151,23 @@ def state_of(source: Any, is_after: bool = False) -> State:
     """
     if isinstance(source, State):
         return source
+    try:
+        return _state_of(source, is_after)
+    except (ProofError, RecordError):
+        raise
+    except Exception as error:  # content of others may cause any error
+        raise unreadable(source, error) from error
+
+
+def unreadable(source: Any, error: Exception) -> ProofError:
+    """Returns the error for a source that caused another error."""
+    is_path = isinstance(source, str) or hasattr(source, "__fspath__")
+    name = repr(str(source)) if is_path else type(source).__name__
+    text = " ".join(str(error).split())[:200]
+    return ProofError(f"{name}: it cannot be read ({type(error).__name__}: {text})")
+
+
+def _state_of(source: Any, is_after: bool) -> State:
     if isinstance(source, SavedState):
         return _of_saved(source)
     if isinstance(source, str) or hasattr(source, "__fspath__"):
@@ -148,6 +206,8 @@ def _loaded(path: Path) -> Any:
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may cause any error
         text = " ".join(str(error).split())[:200]
+        if "weights_only" in text or "Weights only" in text:  # PyTorch advises to run the file
+            text = "it contains other things than tensors and numbers"
         raise ProofError(
             f"{str(path)!r} cannot be read: save state_dicts alone ({text})"
         ) from error
@@ -183,24 +243,37 @@ def _of_torch(source: Any) -> State:
     found = empty(TORCH)
     if _is_optimizer(source):
         source = {"optimizer": source}
-    elif not isinstance(source, Mapping) or all(hasattr(x, "detach") for x in source.values()):
+    elif not isinstance(source, Mapping) or not any(map(_is_part, source.values())):
         source = {"model": source}
-    model = next((source[key] for key in _MODEL if key in source), {})
+    model_key = next((key for key in _MODEL if key in source), None)
+    model = {} if model_key is None else source[model_key]
     names = {id(p): n for n, p in getattr(model, "named_parameters", dict)() or ()}
-    weights = {_plain(name): each for name, each in _state_dict(model).items()}
-    for name, each in weights.items():
-        found.add(name, "", each)
+    content = dict(_numbers(_state_dict(model)))
+    for name, each in content.items():
+        if name != _plain(name) and _plain(name) in content:
+            raise ProofError(f"{name!r} and {_plain(name)!r} are the same variable: keep one")
+        is_variable = hasattr(each, "detach")
+        found.add(*((_plain(name), "") if is_variable else ("", name)), each)
+    weights = source.get("names") or found.names()
+    optimizers: Dict[str, Any] = {}
     for name, part in source.items():
-        optimizers = part if isinstance(part, (list, tuple)) else [part]
-        if part is model:
+        several = part if isinstance(part, (list, tuple)) else [part]
+        if name == model_key:
             continue
-        if optimizers and all(map(_is_optimizer, optimizers)):
-            for each in optimizers:
-                _add_optimizer(found, each, names, source.get("names") or list(weights))
+        if several and all(map(_is_optimizer, several)):
+            is_one = len(several) == 1
+            optimizers.update(
+                (str(name) if is_one else f"{name}[{i}]", x) for i, x in enumerate(several)
+            )
         else:
             for key, each in _numbers(_state_dict(part)):
                 found.add(str(name), _plain(key), each, beside=True)
+    _add_optimizers(found, optimizers, names, weights)
     return found
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, tuple)) or hasattr(value, "state_dict")
 
 
 def _plain(name: str) -> str:
@@ -217,29 +290,59 @@ def _numbers(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
         pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
         for key, each in pairs:
             yield from _numbers(each, f"{name}.{key}" if name else str(key))
-    elif hasattr(part, "detach") or type(part) in (int, float):
-        yield name, part if hasattr(part, "detach") else np.asarray(part)
+    elif hasattr(part, "detach") or isinstance(part, (bool, str)):
+        yield name, part
+    elif type(part) in (int, float):
+        yield name, np.asarray(part)
 
 
-def _add_optimizer(found: State, optimizer: Any, names: Any, weights: List[str]) -> None:
-    content = _state_dict(optimizer)
+def _add_optimizers(
+    found: State, optimizers: Mapping[str, Any], names: Any, weights: List[str]
+) -> None:
+    """Adds optimizers; the slots of those with a parameter in common begin with their names."""
+    all_labels: Dict[str, List[str]] = {}
+    for name, optimizer in optimizers.items():
+        content = _state_dict(optimizer)
+        labels = _labels(optimizer, content, names, weights, found)
+        count = sum(len(group["params"]) for group in content["param_groups"])
+        labels = labels or [f"parameter {len(found.order) + i}" for i in range(count)]
+        found.order.extend(labels)
+        all_labels[name] = labels
+    uses = collections.Counter(x for labels in all_labels.values() for x in set(labels))
+    for name, labels in all_labels.items():
+        prefix = f"{name} " if any(uses[x] > 1 for x in labels) else ""
+        _add_optimizer(found, name, prefix, _state_dict(optimizers[name]), labels)
+
+
+def _add_optimizer(found: State, own: str, prefix: str, content: Any, labels: List[str]) -> None:
     numbers = [number for group in content["param_groups"] for number in group["params"]]
-    labels = _labels(optimizer, content, names, weights, found)
-    labels = labels or [f"parameter {len(found.order) + i}" for i in range(len(numbers))]
-    found.order.extend(labels)
     name_of = dict(zip(numbers, labels))
     for number, slots in content["state"].items():
-        for slot, value in slots.items() if isinstance(slots, Mapping) else ():
+        if not isinstance(slots, Mapping):
+            for key, value in _numbers(slots, f"state.{number}"):
+                found.add(own, key, value, beside=True)
+            continue
+        for slot, value in slots.items():
             if value is not None:  # the step is a number in old versions
                 is_number = type(value) in (int, float)
-                found.add(name_of[number], slot, np.asarray(value) if is_number else value)
+                value = np.asarray(value) if is_number else value
+                found.add(name_of[number], f"{prefix}{slot}", value)
     for group in content["param_groups"]:
         for name, (key, value) in itertools.product(
             map(name_of.get, group["params"]), group.items()
         ):
             if key not in _NO_VALUES:
-                value = value.item() if getattr(value, "shape", None) == () else value
-                found.add(str(name), key, value)
+                found.add(str(name), f"{prefix}{key}", _hyperparameter(value))
+    others = {key: x for key, x in content.items() if key not in ("state", "param_groups")}
+    for key, value in _numbers(others):
+        found.add(own, key, value, beside=True)
+
+
+def _hyperparameter(value: Any) -> Any:
+    """Returns a number instead of a tensor of one element."""
+    if isinstance(value, (list, tuple)):
+        return [_hyperparameter(each) for each in value]
+    return value.item() if hasattr(value, "detach") and value.numel() == 1 else value
 
 
 def _labels(
@@ -264,7 +367,7 @@ def _labels(
         and all(
             tuple(getattr(x, "shape", ())) in ((), shape)
             for shape, each in zip(shapes, slots)
-            for x in each.values()
+            for x in (each.values() if isinstance(each, Mapping) else ())
         )
     )
     return labels if fits else []
@@ -314,7 +417,8 @@ def _add_leaf(state: State, text: str, value: Any) -> None:
         keys = keys[1:] if keys[0] == "params" else keys  # {"params": …}, or "params['w']"
     variable, slot = "/".join(keys) if steps else text, "" if slot == "params" else slot
     if slot == "hyperparams":  # of `optax.inject_hyperparams`
-        state.add("", variable, np.asarray(value).item())
+        name = text if ("", variable) in state.values else variable  # of a second one
+        state.add("", name, np.asarray(value).item())
         return
     if (variable, slot) in state.values:  # such as a second `count`
         slot = text[: steps[last].end()]

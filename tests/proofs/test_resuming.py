@@ -113,6 +113,11 @@ def test_missing_arrays_and_numbers_between_others():
     assert first_of({"a": TIES}, {"a": bfloat16(TIES)}).text == "a was cast to bfloat16"
 
 
+def test_texts():
+    before, after = ({"a": ROWS, "b": np.array(text)} for text in "xy")
+    assert first_of(before, after).text == "b is y instead of x"
+
+
 def test_zeros_are_no_evidence_of_a_move():
     zeros = np.zeros_like(ROWS)
     found = first_of({"a": ROWS, "b": zeros}, {"a": zeros, "b": zeros})
@@ -183,6 +188,8 @@ def test_names_and_slots_of_others():
     assert first_of(state, cold, name_map=names).text == "m of layers/0 is missing"
     with pytest.raises(proofs.ProofError, match="no variable in common.*Pass a name map"):
         proofs.resume(state, theirs)
+    with pytest.raises(proofs.ProofError, match="'a' and 'b' would both be named 'b'"):
+        proofs.resume({"a": ROWS, "b": OTHER}, {"b": OTHER}, name_map={"a": "b"})
     with pytest.raises(proofs.ProofError, match="the name map has 'x'"):
         proofs.resume(state, theirs, name_map={"x": "y"})
 

@@ -6,6 +6,7 @@ files. These files have no names of variables, except those of layers: pass the 
 
 from __future__ import annotations
 
+import collections
 import io
 import os
 import zipfile
@@ -13,7 +14,7 @@ from typing import Any, Iterator, Tuple
 
 import numpy as np
 
-from legacy_opt.proofs.states import KERAS, State, empty, state_of
+from legacy_opt.proofs.states import KERAS, State, empty, state_of, unreadable
 
 from ... import file_endings
 from ..checkpoint_contents import named
@@ -37,6 +38,15 @@ def read(path: str, is_after: bool, model: Any = None) -> State:
     Raises:
       ValueError: there is no such file, or it cannot be read.
     """
+    try:
+        return _read(path, is_after, model)
+    except (ValueError, OSError):  # says what is wrong
+        raise
+    except Exception as error:  # content of others may cause any error
+        raise unreadable(path, error) from error
+
+
+def _read(path: str, is_after: bool, model: Any) -> State:
     if file_endings.ending_of(path, file_endings.KERAS):
         if model is None:
             return _of_keras_file(path)
@@ -114,10 +124,15 @@ def _datasets(path: str, content: Any) -> Iterator[Tuple[str, str, np.ndarray]]:
             arrays = zip(saved.keys, saved.read(list(saved.keys.values())))
             yield from ((*key, array) for key, array in arrays)
             return
-        for name, dataset in found.items():
+        labels = {}
+        for name in found:
             layer, _, number = name.rpartition("/")
-            label = f"{file[layer].attrs.get('name', layer)}/{number}"
+            labels[name] = f"{file[layer].attrs.get('name', layer)}/{number}"
+        counts = collections.Counter(labels.values())
+        for name, dataset in found.items():
+            # Two models in a model may have layers of the same name.
+            is_path = name.startswith("optimizer/") or counts[labels[name]] > 1
             if name in _SHARED:
                 yield "", _SHARED[name], dataset[()]
             else:
-                yield name if name.startswith("optimizer/") else label, "", dataset[()]
+                yield name if is_path else labels[name], "", dataset[()]

@@ -1,6 +1,7 @@
 """Tests comparisons of states of PyTorch around a save and a load."""
 
 import numpy as np
+import pytest
 import torch
 
 from legacy_opt import proofs, recorded
@@ -104,3 +105,108 @@ def test_exit_codes(tmp_path, capsys):
         file.write(b"no file of PyTorch")
     assert cli.main(["prove", "resume", path, other]) == 2
     assert "b.pt' cannot be read: " in capsys.readouterr().err
+
+
+WEIGHTS = {"w": torch.arange(4.0), "b": torch.arange(2.0)}
+
+
+def optimizer_of(lr=0.1, **values):
+    group = {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.5, "params": [0, 1], **values}
+    slots = {i: {"exp_avg": x + 1} for i, x in enumerate(WEIGHTS.values())}
+    return {"state": slots, "param_groups": [group]}
+
+
+def without(content, name):
+    return {key: each for key, each in content.items() if key != name}
+
+
+SGD = dict(optimizer_of(), state={})
+ADAM = optimizer_of()
+NO_DECAY = dict(ADAM, param_groups=[without(ADAM["param_groups"][0], "weight_decay")])
+TENSORS = optimizer_of(betas=(torch.tensor(0.5), torch.tensor([0.25])))
+NESTED = dict(ADAM, state={0: {"pre": {"0": torch.arange(3.0)}}, 1: {}})
+NESTED_2 = dict(ADAM, state={0: {"pre": {"0": torch.arange(3.0) * 2}}, 1: {}})
+
+
+@pytest.mark.parametrize(
+    "before, after, texts",
+    [
+        (
+            {"model": WEIGHTS, "a": ADAM, "b": optimizer_of(0.2)},
+            {"model": WEIGHTS, "a": optimizer_of(0.3), "b": optimizer_of(0.2)},
+            ["a lr of w is 0.3 instead of 0.1", "a lr of b is 0.3 instead of 0.1"],
+        ),
+        (
+            {"model": WEIGHTS, "a": SGD},
+            {"model": WEIGHTS},
+            [
+                f"{key} of {name} is missing"
+                for name in "wb"
+                for key in ("lr", "betas[0]", "betas[1]", "weight_decay")
+            ],
+        ),
+        (
+            {"model": WEIGHTS, "a": ADAM},
+            {"model": WEIGHTS, "a": NO_DECAY},
+            ["weight_decay of w is missing", "weight_decay of b is missing"],
+        ),
+        (
+            {"model": WEIGHTS, "a": ADAM},
+            {"model": WEIGHTS, "a": optimizer_of(torch.tensor([0.75]))},
+            ["lr of w is 0.75 instead of 0.1", "lr of b is 0.75 instead of 0.1"],
+        ),
+        (
+            {"model": WEIGHTS, "a": ADAM},
+            {"model": WEIGHTS, "a": TENSORS},
+            [
+                f"betas[{i}] of {name} is {new} instead of {old}"
+                for name in "wb"
+                for i, (new, old) in enumerate([(0.5, 0.9), (0.25, 0.99)])
+            ],
+        ),
+        (
+            {"model": WEIGHTS, "a": NESTED},
+            {"model": WEIGHTS, "a": NESTED_2},
+            ["pre.0 of w differs in 2 of 3 elements"],
+        ),
+        (
+            {"model": WEIGHTS, "a": dict(ADAM, extra={"ema": torch.arange(3.0)})},
+            {"model": WEIGHTS, "a": dict(ADAM, extra={"ema": torch.arange(3.0) * 2})},
+            ["extra.ema of a differs in 2 of 3 elements"],
+        ),
+        (
+            {"model": WEIGHTS, "flags": {"ema": True, "name": "x"}},
+            {"model": WEIGHTS, "flags": {"ema": False, "name": "y"}},
+            ["ema of flags is False instead of True", "name of flags is y instead of x"],
+        ),
+        (dict(WEIGHTS, version=1), dict(without(WEIGHTS, "w"), version=1), ["w is missing"]),
+        ({"model": WEIGHTS, "gan": WEIGHTS}, {"model": WEIGHTS}, ["gan is missing"]),
+        ({"w": torch.eye(3).to_sparse()}, {"w": torch.eye(3)}, []),
+    ],
+)
+def test_nothing_is_dropped_or_overwritten(tmp_path, before, after, texts):
+    for name, content in (("a.pt", before), ("b.pt", after)):
+        torch.save(content, str(tmp_path / name))
+    resumed = proofs.resume(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert [each.text for each in resumed.findings] == texts
+    assert resumed.notes == []
+
+
+@pytest.mark.parametrize(
+    "content, error",
+    [
+        (dict(WEIGHTS, **{"module.w": torch.ones(3)}), "'module.w' and 'w' are the same variable"),
+        ({"w": torch.zeros(1).expand(10**6, 10**6)}, "'w' would need 4,000,000,000,000 bytes"),
+        (
+            {"model": WEIGHTS, "a": dict(ADAM, state={7: {"step": 1}})},
+            r"a.pt': it cannot be read \(KeyError: 7\)",
+        ),
+        (torch.nn.Linear(1, 1), "other things than tensors and numbers"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, content, error):
+    path = tmp_path / "a.pt"
+    torch.save(content, str(path))
+    with pytest.raises(proofs.ProofError, match=error) as caught:
+        proofs.resume(path, path)
+    assert "weights_only" not in str(caught.value)
