@@ -97,9 +97,7 @@ class Recorder:
                 for part in (seen, self._results[-1])
             )
             changed = [name for name in {**given, **last} if given.get(name) != last.get(name)]
-            reason = (
-                f"{changed[0]!r} was changed before" if changed else f"steps={self._most}"
-            )
+            reason = f"{changed[0]!r} was changed before" if changed else f"steps={self._most}"
             if changed or step > self._most:
                 self._end = f"step {step} and later: {reason}"
         if not self._end:

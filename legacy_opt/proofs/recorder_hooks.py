@@ -104,7 +104,8 @@ def _seen_in_keras(
         name = getattr(variable, "path", None) or variable.name.partition(":")[0]
         name = recorder.name_of(variable, name)
         _add(arrays, name, _array_of_keras(variable))
-        if hasattr(gradient, "indices"):
+        is_sparse = hasattr(gradient, "indices") and hasattr(gradient, "values")
+        if is_sparse and not callable(gradient.indices):  # PyTorch's tensors have such methods
             grads[name] = Rows(*map(_array_of_keras, (gradient.indices, gradient.values)))
         elif gradient is not None:
             grads[name] = _array_of_keras(gradient)
