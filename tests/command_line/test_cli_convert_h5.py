@@ -58,9 +58,12 @@ def screen(capsys, tmp_path, monkeypatch):
 
 
 def model_with(optimizer, names=("one", "two")):
+    def dense(name, seed):  # the kernels have equal shapes
+        start = keras.initializers.GlorotUniform(seed)  # roundings grow with some kernels
+        return keras.layers.Dense(3, name=name, kernel_initializer=start)
+
     inputs = keras.Input((3,))
-    hidden = keras.layers.Dense(3, name=names[0])(inputs)  # the kernels have equal shapes
-    model = keras.Model(inputs, keras.layers.Dense(3, name=names[1])(hidden))
+    model = keras.Model(inputs, dense(names[1], 2)(dense(names[0], 1)(inputs)))
     # What is tested is the state, so no time is spent on graphs.
     model.compile(optimizer, keras.losses.MeanSquaredError(), run_eagerly=True)
     return model
