@@ -135,7 +135,9 @@ def _say_what(path: str, run: Any) -> None:
         rule = "" if proof.has_rule else ", without its rule"
         _say(f"{name}: {proof.record.optimizer}, {variables}, {len(proof.gradients)} steps{rule}")
     if any(run.inputs):
-        _say(f"the file has the inputs of the model: {', '.join(run.inputs[-1])}")
+        # The first step also has the start of other variables; steps may have different inputs.
+        names = dict.fromkeys(name for each in run.inputs[1:] or run.inputs for name in each)
+        _say(f"the file has the inputs of the model: {', '.join(names)}")
 
 
 def _say(text: str) -> None:

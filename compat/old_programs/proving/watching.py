@@ -269,7 +269,7 @@ class Recorder:
 
     def _check_size(self, step: int) -> None:
         nbytes = sum(each.nbytes for each in self._tracks.values() if each)
-        nbytes += sum(array.nbytes for each in self._inputs[-1:] for array in each.values())
+        nbytes += sum(array.nbytes for each in self._inputs for array in each.values())
         if nbytes > self._options.limit * 1e6 and step < self._options.steps:
             self._leave_out(
                 f"steps after {step}: the limit of {self._options.limit:g} MB is reached (pass "

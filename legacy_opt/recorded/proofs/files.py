@@ -5,6 +5,7 @@ The README of legacy-opt-vectors describes the format. Nothing here needs Tensor
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -206,7 +207,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
     if "run" in arrays:
         raise ProofError("a recorded training with several proofs: read it with read_run")
-    try:
+    with reading("proof"):
         head = json_from(arrays.pop(_HEAD))
         if head["format"] != FORMAT:
             raise ProofError(f"not a proof: the format is not {FORMAT!r}")
@@ -227,12 +228,19 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
             numbers[name] = [float.fromhex(each) for each in texts]
             check(all(map(math.isfinite, numbers[name])), "hyperparameters")
         check(any(head["gradients"].values()) and bool(head["ends"]), "gradients or ends")
+    return head
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Scope that reads parts of a JSON text, whose errors become a ProofError."""
+    try:
+        yield
     except RecordError:
         raise
     except Exception as error:  # a damaged text may cause any error
         text = f"{type(error).__name__}: {error}"[:200]
-        raise ProofError(f"not a proof: its JSON text has wrong parts ({text})") from error
-    return head
+        raise ProofError(f"not a {what}: its JSON text has wrong parts ({text})") from error
 
 
 def check(condition: bool, what: str) -> None:

@@ -14,7 +14,6 @@ from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs import files
 from legacy_opt.recorded.proofs.files import check, parts_of
 from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, ProofError, Run
-from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import taken
 from legacy_opt.recorded.writing import PathLike
 
@@ -96,7 +95,7 @@ def _text(array: np.ndarray) -> np.ndarray:
 
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
-    try:
+    with files.reading("run"):
         head = files.json_from(arrays.pop(_HEAD))
         if (head["format"], head["version"]) != (FORMAT, VERSION):
             raise ProofError(f"this legacy_opt reads version {VERSION} of {FORMAT!r}")
@@ -105,9 +104,4 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
             is_right = type(names) is list and all(type(each) is str for each in names)
             check(is_right and len(names) == len(set(names)), "names")
         check(len(head["inputs"]) <= MOST_STEPS, "number of inputs")
-    except RecordError:
-        raise
-    except Exception as error:  # a damaged text may cause any error
-        text = f"{type(error).__name__}: {error}"[:200]
-        raise ProofError(f"not a run: its JSON text has wrong parts ({text})") from error
     return head
