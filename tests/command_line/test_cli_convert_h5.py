@@ -59,7 +59,7 @@ def screen(capsys, tmp_path, monkeypatch):
 
 def model_with(optimizer, names=("one", "two")):
     def dense(name, seed):  # the kernels have equal shapes
-        start = keras.initializers.GlorotUniform(seed)  # roundings grow with some kernels
+        start = keras.initializers.glorot_uniform(seed)  # roundings grow with some kernels
         return keras.layers.Dense(3, name=name, kernel_initializer=start)
 
     inputs = keras.Input((3,))
@@ -118,8 +118,9 @@ def test_training_goes_on(home, name, screen, tmp_path):
     ours = model_of_this_package(name)
     load_v1_checkpoint(str(tmp_path / "back"), ours, ours.optimizer)
     train(ours, first=3)
+    # Steps are about 0.1. Some RMSprops of Keras add epsilon outside of the root.
     for one, other in zip(expected, ours.get_weights()):
-        np.testing.assert_allclose(other, one, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-4)
 
 
 def test_layers_with_other_names(screen, tmp_path):

@@ -207,7 +207,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
     if "run" in arrays:
         raise ProofError("a recorded training with several proofs: read it with read_run")
-    with reading("proof"):
+    with reading("not a proof"):
         head = json_from(arrays.pop(_HEAD))
         if head["format"] != FORMAT:
             raise ProofError(f"not a proof: the format is not {FORMAT!r}")
@@ -232,7 +232,7 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
+def reading(otherwise: str) -> Iterator[None]:
     """Scope that reads parts of a JSON text, whose errors become a ProofError."""
     try:
         yield
@@ -240,7 +240,7 @@ def reading(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # a damaged text may cause any error
         text = f"{type(error).__name__}: {error}"[:200]
-        raise ProofError(f"not a {what}: its JSON text has wrong parts ({text})") from error
+        raise ProofError(f"{otherwise}: its JSON text has wrong parts ({text})") from error
 
 
 def check(condition: bool, what: str) -> None:

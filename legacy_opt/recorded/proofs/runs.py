@@ -95,7 +95,7 @@ def _text(array: np.ndarray) -> np.ndarray:
 
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
-    with files.reading("run"):
+    with files.reading("not a run"):
         head = files.json_from(arrays.pop(_HEAD))
         if (head["format"], head["version"]) != (FORMAT, VERSION):
             raise ProofError(f"this legacy_opt reads version {VERSION} of {FORMAT!r}")
