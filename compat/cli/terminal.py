@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from typing import (
     Any,
@@ -131,7 +134,7 @@ def run_command(name: str, execute: Execute, arguments: argparse.Namespace) -> i
     All other output during the call is dropped.
     """
     try:
-        with silence() as screen:
+        with exit_on_sigterm(), silence() as screen:
             if name not in _WITHOUT_TENSORFLOW:
                 # Raises an ImportError with the pip command if TensorFlow is not installed.
                 importlib.import_module("legacy_opt.public")
@@ -155,6 +158,28 @@ def run_command(name: str, execute: Execute, arguments: argparse.Namespace) -> i
         # Python flushes stdout once more when it exits, and would then print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return outcome.code
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Scope in which SIGTERM acts like `sys.exit`, so that temporary files are removed.
+
+    It does nothing in other threads than the main one, and if the program handles the signal.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is _exit:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _of_command(name: str, message: str) -> str:

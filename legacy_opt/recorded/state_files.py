@@ -16,12 +16,13 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional,
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
+from legacy_opt.durable_files import PathLike, replaced
 from legacy_opt.recorded.arrays import interpreter
 from legacy_opt.recorded.arrays.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError
-from legacy_opt.recorded.writing import PathLike, dumps, replaced
+from legacy_opt.recorded.writing import dumps
 
 __all__ = ["SavedState", "load_into", "read", "state_of", "write"]
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import json
 import math
-import os
-from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
+from legacy_opt.durable_files import PathLike, replaced
 from legacy_opt.programs.operations import FLOATS
 from legacy_opt.programs.program import FADE, Function, Node, Program
 from legacy_opt.recorded.records import FORMAT, VERSION, Group, Number, Record, Scalar
-
-PathLike = Union[str, os.PathLike]
 
 
 def dumps(record: Record) -> str:
@@ -28,27 +23,6 @@ def save(record: Record, path: PathLike) -> None:
     """Writes a record into a file, which is complete or not written."""
     with replaced(path) as temporary:
         temporary.write_text(dumps(record), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def replaced(path: PathLike) -> Iterator[Path]:
-    """Scope with a path to write to: a temporary file, which is renamed, or removed by an error.
-
-    On Linux, temporary files that killed processes have left are removed, too.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    is_linux = Path("/proc/self").exists()
-    for other in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
-        process = other.suffix[1:]
-        if is_linux and process.isdigit() and not Path("/proc", process).exists():
-            other.unlink()
-    try:
-        yield temporary
-        os.replace(str(temporary), str(path))
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def number_text(value: Optional[Number], dtype: str) -> Union[str, Number, None]:

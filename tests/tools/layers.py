@@ -22,14 +22,15 @@ HOOK = "legacy_opt.core.kernel_hook", "legacy_opt.native.updates.one_step"
 # dot is a package or module of compat.
 ALLOWED = {
     "_checkout": [".compat"],  # has the string "legacy_opt.compat", but does not import it
+    "durable_files": [],
     "versions": [],
     "core": ["versions"],
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
     "programs": ["core", "optimizers", "versions"],
-    "native": ["core", "optimizers", "wrappers", "programs", "versions"],
+    "native": ["durable_files", "core", "optimizers", "wrappers", "programs", "versions"],
     # Only `recording` needs TensorFlow.
-    "recorded": ["core", "wrappers", "programs", "native"],
+    "recorded": ["durable_files", "core", "wrappers", "programs", "native"],
     "proofs": ["core", "programs", "recorded"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
@@ -67,14 +68,22 @@ ALLOWED = {
     # State of optimizers in files.
     ".state.user_objects": ["core", ".messages"],
     ".state.checkpoint_files": [
-        *["core", "versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
+        *[
+            "durable_files",
+            "core",
+            "versions",
+            ".arrays",
+            ".file_endings",
+            ".plain_text",
+            ".special_files",
+        ],
     ],
     ".state.checkpoint_contents": [
         *["core", "recorded", ".arrays", ".file_endings", ".plain_text"],
         ".state.checkpoint_files",
     ],
     ".state.checkpoints": [
-        *[*OF_V1, "recorded", "proofs", *SHARED, ".state.user_objects"],
+        *[*OF_V1, "durable_files", "recorded", "proofs", *SHARED, ".state.user_objects"],
         *[".in_keras.beta_powers", *ADAPTED],
         *[".state.checkpoint_files", ".state.checkpoint_contents"],
     ],

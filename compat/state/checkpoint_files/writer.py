@@ -10,6 +10,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import durable_files
+
 from ...file_endings import prefix_of
 from . import paths as checkpoint_paths
 from . import reader, tensor_names
@@ -222,9 +224,11 @@ class CheckpointWriter:
         index = self.path + checkpoint_paths.INDEX
         if _shard_count(self.path) in (len(sources), None):
             tf.io.gfile.remove(index)  # the old index must not describe new data
+            if _is_local(index):
+                durable_files.flush(os.path.dirname(os.path.abspath(index)))
         for source, target in zip(sources, new_files):
-            tf.io.gfile.rename(source, target, overwrite=True)
-        tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
+            _rename(source, target)
+        _rename(merged + checkpoint_paths.INDEX, index)
         for old in set(old_files) - set(new_files) - {index}:
             tf.io.gfile.remove(old)
 
@@ -303,6 +307,18 @@ def _shard_count(prefix: str) -> Optional[int]:
     return None  # the index is damaged
 
 
+def _rename(source: str, target: str) -> None:
+    """Renames a file. If the file system is local, a crash leaves the old or the whole new file."""
+    if _is_local(target):
+        durable_files.rename(source, target)
+    else:
+        tf.io.gfile.rename(source, target, overwrite=True)
+
+
+def _is_local(path: str) -> bool:
+    return "://" not in path  # otherwise only TensorFlow can open it
+
+
 def _name_as_latest(folder: str, name: str) -> None:
     """Adds a checkpoint to the `checkpoint` file of its folder, as the latest checkpoint."""
     folder = folder or os.curdir
@@ -311,7 +327,7 @@ def _name_as_latest(folder: str, name: str) -> None:
         new_file = os.path.join(working.path, _STATE_FILE)
         with tf.io.gfile.GFile(new_file, "w") as file:
             file.write(str(_state_with(folder, name)))
-        tf.io.gfile.rename(new_file, file_name, overwrite=True)
+        _rename(new_file, file_name)
 
 
 def _state_with(folder: str, name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import durable_files, versions
 from legacy_opt.core.types import KerasModel, KerasOptimizer
 
 from ... import file_endings, messages, special_files
@@ -192,7 +192,8 @@ def _save(made: _Made, arguments: Namespace, report: Report) -> Report:
         if not arguments.dry_run:
             object_checkpoint.save(_objects(made), path, arguments.overwrite)
         return report
-    with WorkingFolder(os.path.abspath(path)) as working:
+    target = os.path.realpath(path)  # a symbolic link stays
+    with WorkingFolder(target) as working:
         # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
         written = os.path.join(working.path, os.path.basename(path))
@@ -208,7 +209,7 @@ def _save(made: _Made, arguments: Namespace, report: Report) -> Report:
             report = report._replace(left_in_checkpoint=(*report.left_in_checkpoint, lost))
         fits = has_state or arguments.partial
         if fits and not arguments.dry_run:
-            os.replace(written, path)
+            durable_files.rename(written, target)
     if not fits:
         raise CheckpointMismatch(
             f"Keras does not save the optimizer's state in {path!r}. Use another file extension "

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from legacy_opt import durable_files
 from legacy_opt.programs.program import UnsupportedError
 
 SOURCES = Path(__file__).parents[1] / "sources"
@@ -252,6 +253,6 @@ def compile_library(
                 output = result.stdout.decode(errors="replace").strip()
                 raise NoCompilerError(f"{command[0]} cannot compile {path.name}: {output[-2000:]}")
             library.chmod(0o700)
-            os.replace(library, path)
+            durable_files.rename(library, path)
     except OSError as error:
         raise NoCompilerError(f"{path.name} cannot be stored in {path.parent}: {error}") from None

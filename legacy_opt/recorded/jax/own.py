@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from legacy_opt.durable_files import PathLike
 from legacy_opt.recorded.neighbours import OPTAX, grading
 from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
-from legacy_opt.recorded.writing import PathLike
 
 __all__ = ["OptaxOwn", "from_state"]
 

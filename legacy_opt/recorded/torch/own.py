@@ -7,11 +7,11 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 import torch
 
+from legacy_opt.durable_files import PathLike, replaced
 from legacy_opt.recorded.arrays.interpreter import check_array
 from legacy_opt.recorded.neighbours import TORCH, grading
 from legacy_opt.recorded.neighbours.grading import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.state_files import SavedState, check_variable
-from legacy_opt.recorded.writing import PathLike, replaced
 
 __all__ = ["TorchOwn", "from_state"]
 
