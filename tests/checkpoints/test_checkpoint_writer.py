@@ -236,8 +236,8 @@ class TestBeingKilled:
             return changing
 
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("rename", "remove"):
-                patch.setattr(tf.io.gfile, name, or_die(getattr(tf.io.gfile, name)))
+            for module, name in (os, "replace"), (tf.io.gfile, "remove"):
+                patch.setattr(module, name, or_die(getattr(module, name)))
             patch.setattr(CheckpointWriter, "_clean_up", lambda writer: None)
             try:
                 write(prefix, arrays, overwrite=overwrite)

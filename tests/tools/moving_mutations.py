@@ -6,10 +6,10 @@ A mutation breaks one function on purpose. Each mutation is a tuple of the field
 
 _DATA = """\
 for source, target in zip(sources, new_files):
-    tf.io.gfile.rename(source, target, overwrite=True)
+    _rename(source, target)
 """
 _INDEX = """\
-tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
+_rename(merged + checkpoint_paths.INDEX, index)
 """
 
 MOVING = (
