@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from legacy_opt.proofs import BOUND, DIFFERS, EQUAL, ROUNDING, Report
 from legacy_opt.recorded.writing import replaced
@@ -13,7 +13,7 @@ from ..plain_text import counted, printable
 from .prove_report import listed, power
 
 _SHOWN = 20  # variables of a table; the others are folded
-_DRAWN = 4  # variables with a curve; one more curve has the largest errors of the others
+_DRAWN = 4  # variables with a curve, the worst ones
 _FLOOR = 0.01  # error bars; smaller errors are drawn here
 _SENTENCES = {  # the best verdict first
     EQUAL: "All compared values are the same, bit for bit.",
@@ -48,7 +48,6 @@ path {{ fill: none; stroke: #2f7de1; stroke-width: 2; vector-effect: non-scaling
 .recorded {{ stroke-width: 5 }} .k1, .replayed {{ stroke: #c4620a; stroke-dasharray: 8 4 }}
 .k2 {{ stroke: #2a8c46; stroke-dasharray: 2 4 }} .bound {{ stroke: #d93f4c }}
 .k3 {{ stroke: #9a6be0; stroke-dasharray: 9 4 2 4 }}
-.others {{ stroke: #888; stroke-dasharray: 1 3 }}
 </style></head><body><main><h1>{title}</h1>
 <p class="{name}"><strong>{name}</strong>: {sentence}</p>
 <h2>What was compared</h2><dl>{facts}</dl>
@@ -152,12 +151,6 @@ def _variables(report: Report) -> str:
         more = counted(len(rows) - _SHOWN, "more variable")
         table += f"<details><summary>{more}</summary>{_table(rows[_SHOWN:])}</details>"
     curves: List[_Curve] = [(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
-    others: Dict[int, float] = {}
-    for name in names[_DRAWN:]:
-        others.update((s, max(x, others.get(s, 0.0))) for s, x in drift[name].items())
-    if others:
-        label = f"largest of {counted(len(names) - _DRAWN, 'other variable')}"
-        curves.append(("others", label, others))
     bound = {step: BOUND for _, _, curve in curves for step in curve}
     curves.append(("bound", f"bound of rounding: {BOUND:g}", bound))
     about = f"Errors of variables in error bars (log scale), by step; up to {BOUND:g} is rounding."
@@ -172,16 +165,16 @@ def _table(rows: Sequence[str]) -> str:
 
 
 def _losses(report: Report) -> str:
-    curves: List[_Curve] = [
-        (style, style, {s: x for s, x in enumerate(losses, start=1) if abs(x) < 1e300})
-        for style, losses in zip(("recorded", "replayed"), report.losses)
-    ]
-    about = "The loss, by step."
-    if curves:
-        one, other = (curve for _, _, curve in curves)
-        apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
-        found = f"The largest difference is {apart:.3g}, in step {step}."
-        about += f" {found if apart else 'All losses are equal.'}"
+    if not report.losses:
+        return ""
+    one, other = (
+        {step: x for step, x in enumerate(losses, start=1) if abs(x) < 1e300}
+        for losses in report.losses
+    )
+    apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
+    found = f"The largest difference is {apart:.3g}, in step {step}."
+    about = f"The loss, by step. {found if apart else 'All losses are equal.'}"
+    curves = [("recorded", "recorded", one), ("replayed", "replayed", other)]
     return _plot("Loss", about, curves, is_log=False)
 
 

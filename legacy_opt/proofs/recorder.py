@@ -231,7 +231,7 @@ class Recorder:
                 keys = [getattr(each, "name", getattr(each, "key", None)) for each in path]
                 if "hyperparams" in keys:
                     values[keys[-1]] = leaf
-            (leaves, tree), new_leaves = leaves_of(params), leaves_of(new_params)[0]
+            (leaves, tree), (new_leaves, _) = leaves_of(params), leaves_of(new_params)
             grads = tree.flatten_up_to(gradients)
             before = [(name, x, gradient) for (name, x), gradient in zip(leaves, grads)]
             after = [(name, x, None) for name, x in new_leaves]

@@ -156,9 +156,9 @@ def _numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield cast(variables, proof.record.dtype)
 
 
-def _native(record: Any, variables: Arrays, library: Any, **values: Any) -> NativeOptimizer:
-    del library  # kernels flush denormals
-    return NativeOptimizer(record, variables, **values)
+def _native(_: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    make = lambda *args, library, **values: NativeOptimizer(*args, **values)  # noqa: E731
+    return run(proof, optimizer_class=make, slots=True)
 
 
 def _torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
@@ -177,9 +177,8 @@ def _torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     params = {name: torch.nn.Parameter(torch.from_numpy(x)) for name, x in start.variables.items()}
     with _denormals(proof):
         if is_own:
-            optimizer: Any = RecordedOptimizer(
-                [*params.items()], proof.record, cls or "auto", **steps[0]
-            )
+            named, level = [*params.items()], cls or "auto"
+            optimizer: Any = RecordedOptimizer(named, proof.record, level, **steps[0])
             state.load_state(optimizer, start)
         else:
             optimizer = cls([*params.values()], **steps[0])
@@ -233,8 +232,8 @@ def _jax(function: Any, proof: Proof, steps: Steps, is_optax: bool = True) -> It
         state = optimizer.init(params)
         if is_own:
             state, params = jax_state.load_state(record, proof.start, state, params)
-        elif not is_fresh(proof):
-            state = _state_of_optax(proof, state, params)
+        else:
+            refuse_warm(proof)
         for gradients, values, changed in zip(proof.gradients, steps, changes(steps)):
             if changed and is_own:
                 state = state._replace(hyperparams={**state.hyperparams, **changed})
@@ -252,22 +251,6 @@ def _jax(function: Any, proof: Proof, steps: Steps, is_optax: bool = True) -> It
             yield cast(params, record.dtype)
         if is_own:
             yield by_slot(jax_state.state_of(record, state, params).slots)
-
-
-def _state_of_optax(proof: Proof, state: Any, params: Any) -> Any:
-    """Returns the state with which a proof starts; `state` has its structure."""
-    import jax
-
-    from legacy_opt.recorded.jax import own
-
-    def as_params(x: Any) -> Any:
-        return type(params)((name, x[name]) for name in params) if type(x) is dict else x
-
-    known = own.from_state(proof.start, **proof.hyperparameters[0]).opt_state
-    known = jax.tree.map(as_params, known, is_leaf=lambda x: type(x) is dict)
-    if jax.tree.structure(known) != jax.tree.structure(state):
-        refuse_warm(proof)
-    return known
 
 
 def _with_new_values(state: Any, fresh: Any) -> Any:
@@ -324,7 +307,7 @@ def _keras(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
 _KINDS = {"numpy": _numpy, "torch": _torch, "optax": _jax, "keras": _keras}
 _OWN: Dict[str, Any] = {
     "numpy": lambda _, proof, steps: run(proof, slots=True),
-    "native": lambda _, proof, steps: run(proof, optimizer_class=_native, slots=True),
+    "native": _native,
     "torch": _torch,
     "jax": functools.partial(_jax, is_optax=False),
     "optax": _jax,
