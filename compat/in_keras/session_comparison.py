@@ -15,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import CyclicalLearningRate, versions
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
-from legacy_opt.core.types import Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.proofs.arguments import changes
 from legacy_opt.proofs.targets import Steps, refuse_warm
 from legacy_opt.recorded.proofs import drawing
@@ -139,26 +139,20 @@ def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) 
     """Returns a copy without state. Hyperparameters other than v1 decays become numbers."""
     replica = owned_state.unbound_copy(optimizer)
     changeable = {"_" + name for name in inspection.constructor_arguments(type(replica))} | {*rates}
-    for attribute, value in vars(replica).items():
-        if attribute in changeable and attribute != step:
-            vars(replica)[attribute] = _portable(attribute, value)
+    for attribute in sorted(changeable.intersection(vars(replica)) - {step}):
+        value = vars(replica)[attribute]
+        if schedules.is_v1_decay(value) or isinstance(value, CyclicalLearningRate):
+            continue
+        value = value() if takes_nothing(value) else value
+        if argument_checks.is_tensor_like(value):
+            if not hasattr(value, "numpy") or not tf.executing_eagerly():
+                raise ValueError(
+                    f"compare_with_session needs hyperparameters with a value, but "
+                    f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
+                )
+            value = value.numpy().item()
+        vars(replica)[attribute] = value
     return replica
-
-
-def _portable(attribute: str, value: Any) -> Any:
-    """Returns the value of a hyperparameter in a form that any graph can use."""
-    if schedules.is_v1_decay(value) or isinstance(value, CyclicalLearningRate):
-        return value
-    if takes_nothing(value):
-        value = value()
-    if argument_checks.is_tensor_like(value):
-        if not hasattr(value, "numpy") or not tf.executing_eagerly():
-            raise ValueError(
-                f"compare_with_session needs hyperparameters with a value, but "
-                f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
-            )
-        value = value.numpy().item()
-    return value
 
 
 def _session_training(optimizer: V1Optimizer, problem: side_by_side.Problem) -> Any:
@@ -173,18 +167,15 @@ def _run(training: Any, initialize: Callable[[], None], problem: side_by_side.Pr
     found = {}
     for step, gradients in enumerate(problem.gradients, start=1):
         found.update(((step, name), each) for name, each in training.step(gradients).items())
-    slots = training.values(_slots(training.optimizer, training.variables))
-    found.update(((len(problem.gradients), name), each) for name, each in slots.items())
-    return found
-
-
-def _slots(optimizer: Any, variables: Dict[str, Variable]) -> Dict[str, Tensor]:
     slots = {}
-    for name, variable in variables.items():
-        for slot_name in sorted(optimizer.get_slot_names()):
+    for name, variable in training.variables.items():
+        for slot_name in sorted(training.optimizer.get_slot_names()):
             with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
-                slots[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
-    return {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
+                slots[f"{name}/{slot_name}"] = training.optimizer.get_slot(variable, slot_name)
+    tensors = {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
+    last = len(problem.gradients)
+    found.update(((last, name), each) for name, each in training.values(tensors).items())
+    return found
 
 
 def _train(make: Any, proof: Proof, steps: Steps, is_bridged: bool = False) -> Iterator[Arrays]:

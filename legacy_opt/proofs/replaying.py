@@ -136,7 +136,8 @@ def _with_own_bars(
     notes += [] if proof.last is None else [_NO_SLOTS]
     moved = [] if is_equal else [_trained(_moved(proof, seed), target) for seed in range(_SAMPLES)]
     ends = {i: End(end.values, {}, {}) for i, end in proof.ends.items()}
-    before, ways = dict(proof.start.variables), dict.fromkeys(proof.start.variables, 0.0)
+    before = dict(proof.start.variables)
+    ways: Dict[str, Any] = dict.fromkeys(before, 0.0)
     for i, name, array in recorded:
         exact = array.astype("float64")
         ways[name] = ways[name] + np.abs(exact - before[name])
@@ -156,7 +157,7 @@ def _moved(proof: Proof, seed: int) -> Proof:
     def moved(values: Mapping[str, Any]) -> Dict[str, Any]:
         found = {}
         for name, x in values.items():
-            array = x.values if isinstance(x, Rows) else x
+            array: Any = x.values if isinstance(x, Rows) else x
             signs = np.where(random.random_sample(np.shape(array)) < 0.5, -1, 1)
             array = None if array is None else np.float32(array * (1 + signs * 2 * UNIT))
             found[name] = Rows(x.ids, array) if isinstance(x, Rows) else array
