@@ -128,29 +128,28 @@ def _section(name: str, report: Report) -> str:
 
 def _variables(report: Report) -> str:
     """Returns a table and a plot of variables, the worst first."""
-    drift = {name: steps for name, steps in report.drift.items() if steps}
-    if not drift:
+    found = sorted(
+        (min((s for s in steps if steps[s] > BOUND), default=math.inf), -max(steps.values()), name)
+        for name, steps in report.drift.items()
+        if steps
+    )
+    if not found:
         return ""
-    largest = {name: max(steps.values()) for name, steps in drift.items()}
-    over = {
-        name: min((s for s in x if x[s] > BOUND), default=math.inf) for name, x in drift.items()
-    }
-    names = sorted(drift, key=lambda name: (over[name], -largest[name]))
-    rows = []
-    for name in names:
-        first = "none" if over[name] == math.inf else over[name]
-        verdict = (
-            EQUAL if report.verdict.name == EQUAL else ROUNDING if first == "none" else DIFFERS
-        )
-        if verdict != report.verdict.name == DIFFERS and name == report.verdict.place.variable:
+    rows, whole = [], report.verdict
+    for first, negative, name in found:
+        verdict = EQUAL if whole.name == EQUAL else DIFFERS if first < math.inf else ROUNDING
+        if verdict != whole.name == DIFFERS and name == whole.place.variable:
             verdict = f"{DIFFERS} in float64"
-        cells = f"<td>{verdict}</td><td>{first}</td><td>{largest[name]:.3g}</td>"
+        cells = f"<td>{verdict}</td><td>{first if first < math.inf else 'none'}</td>"
+        cells += f"<td>{-negative:.3g}</td>"
         rows.append(f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>')
     table = _table(rows[:_SHOWN])
     if rows[_SHOWN:]:
         more = counted(len(rows) - _SHOWN, "more variable")
         table += f"<details><summary>{more}</summary>{_table(rows[_SHOWN:])}</details>"
-    curves: List[_Curve] = [(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
+    curves: List[_Curve] = [
+        (f"k{i}", name, report.drift[name]) for i, (*_, name) in enumerate(found[:_DRAWN])
+    ]
     bound = {step: BOUND for _, _, curve in curves for step in curve}
     curves.append(("bound", f"bound of rounding: {BOUND:g}", bound))
     about = f"Errors of variables in error bars (log scale), by step; up to {BOUND:g} is rounding."
