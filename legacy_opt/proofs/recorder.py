@@ -120,10 +120,13 @@ class Recorder:
         ends = {i: End(each.variables, {}, {}) for i, each in enumerate(after, start=1)}
         return Proof(start, hyperparameters, gradients, ends, self._flushes_denormals)
 
+    def _checked(self, before: List[_Seen]) -> List[_Seen]:
+        if not self._steps and not all(each.is_first for each in before):
+            raise ProofError("steps were made before: make the recorder before the first step")
+        return before
+
     def _add(self, before: List[_Seen], after: List[_Seen]) -> None:
         step = len(self._steps) + 1
-        if step == 1 and not all(each.is_first for each in before):
-            raise ProofError("steps were made before: make the recorder before the first step")
         if step > 1 and not self._left_out:
             one, other = (
                 {name: x.tobytes() for each in part for name, x in each.variables.items()}
@@ -164,7 +167,7 @@ class Recorder:
                 raise ProofError("a closure cannot be recorded: call backward(), then step()")
             if getattr(optimizer, "grad_scale", None) is not None:
                 raise ProofError("a fused step divides by the loss scale: pass fused=False")
-            before[:] = [seen()]
+            before[:] = [self._checked(seen())]
 
         self._flushes_denormals = not (torch.tensor(1e-40, dtype=torch.float32) * 1).item()
         optimizer.register_step_pre_hook(begin)
@@ -193,7 +196,7 @@ class Recorder:
             if method == "apply":
                 variables = [*args, *kwargs.values(), optimizer._trainable_variables]
                 pairs = list(zip(given, variables[0]))
-            before = seen(pairs)
+            before = self._checked(seen(pairs))
             result = original(given, *args, **kwargs)
             self._add(before, seen((None, variable) for _, variable in pairs))
             return result
@@ -235,7 +238,8 @@ class Recorder:
             grads = tree.flatten_up_to(gradients)
             before = [(name, x, gradient) for (name, x), gradient in zip(leaves, grads)]
             after = [(name, x, None) for name, x in new_leaves]
-            self._add([_seen(before, values, bool(has_begun))], [_seen(after, values, False)])
+            given = self._checked([_seen(before, values, bool(has_begun))])
+            self._add(given, [_seen(after, values, False)])
 
         self.init, self.update, self.step = init, update, step
 
