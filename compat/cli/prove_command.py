@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import Any, Dict, Mapping, TextIO
+from typing import Any, Dict, TextIO
 
 from .. import plain_text, special_files
 from . import prove_record_command, prove_report, prove_resume, run_command, tables, terminal
@@ -51,9 +51,8 @@ def add_command(commands: terminal.Commands):
     terminal.add_list(parser, "--set", "NAME=NUMBER", "a hyperparameter, instead of a drawn one")
     parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
-    parser = terminal.add_parser(
-        subcommands, "replay", "judge by a proof", _REPLAY, _REPLAY_EPILOG, _replay
-    )
+    what = "judge by a proof"
+    parser = terminal.add_parser(subcommands, "replay", what, _REPLAY, _REPLAY_EPILOG, _replay)
     parser.add_argument("file", metavar="FILE", help="the proof, or a recorded training")
     parser.add_argument("--with", metavar="TARGET", dest="target", help="see below")
     what = "of a recorded training: the name of the optimizer (default: all)"
@@ -73,91 +72,78 @@ def _draw(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     from legacy_opt import proofs, recorded
 
     special_files.refuse_existing(arguments.out, arguments.overwrite)
-    if arguments.steps < 1 or not 0 <= arguments.seed < 2**32:
+    seed, steps, rows = arguments.seed, arguments.steps, arguments.rows
+    if steps < 1 or not 0 <= seed < 2**32:
         raise ValueError("--steps must be at least 1, and --seed in [0, 2**32).")
     record = recorded.load(arguments.rule)
     values: Dict[str, Any] = dict(map(terminal.named_number, arguments.set))
-    seed, steps, rows = arguments.seed, arguments.steps, arguments.rows
     proof = proofs.draw(record, seed, steps, rows, power=True, hyperparameters=values)
     proofs.write(arguments.out, proof)
     shapes = {name: list(array.shape) for name, array in proof.start.variables.items()}
     first, last = proof.hyperparameters[0], proof.hyperparameters[-1]
     facts = {"path": arguments.out, "optimizer": record.optimizer, "variables": shapes}
     facts.update(first_step=first, last_step=last, made=proof.made)
-    lines = [
+    lines = (
         f"{arguments.out}: {record.optimizer}, {plain_text.counted(steps, 'step')}, seed {seed}",
         f"{'sparse' if rows else 'dense'} gradients: {prove_report.listed(shapes)}",
         f"first step: {prove_report.listed(first)}",
-        "no hyperparameter changes: none has a usual name of a rate"
-        if first == last
-        else f"last step: {prove_report.listed(last)}",
-    ]
-    return terminal.Outcome(terminal.SUCCESS, facts, (*lines, prove_report.power(proof)))
+        f"last step: {prove_report.listed(last)}",
+        prove_report.power(proof),
+    )
+    return terminal.Outcome(terminal.SUCCESS, facts, lines)
 
 
 def _replay(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     from legacy_opt import proofs
-    from legacy_opt.recorded.proofs.reference import with_ends
 
     if arguments.html:
         special_files.refuse_existing(arguments.html, arguments.overwrite)
     if bool(arguments.target) == bool(arguments.argv):
         raise ValueError("Pass either --with TARGET, or -- and a script.")
-    if arguments.argv:
-        return _replay_script(arguments, screen)
-    kinds = None
-    if arguments.target.partition(":")[0] in ("tf", "to_keras"):
+    what = arguments.target or arguments.argv[0]
+    if arguments.argv or what.partition(":")[0] in ("tf", "to_keras"):
         importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
-        from ..in_keras.session_comparison import KINDS as kinds
-    for text in arguments.map:
-        if not all(text.partition("=")):
-            raise ValueError(f"--map takes ARGUMENT=SOURCE, got {text!r}.")
-    mapping = dict(text.split("=", 1) for text in arguments.map)
-    target, run = proofs.find(arguments.target, mapping, kinds), proofs.read_run(arguments.file)
-    found = {}
-    for name, proof in _chosen(arguments, run).items():
-        if proof.has_bars:  # those of a file from others may be wrong
-            proof = with_ends(proof, proof.ends)
-        found[name] = proof, proofs.replay(proof, target)
-    return _outcome(arguments, arguments.target, found, run)
-
-
-def _chosen(arguments: argparse.Namespace, run: Any) -> Mapping[str, Any]:
-    """Returns the proofs of a run to replay; raises a ValueError if the user must choose one."""
-    names = ", ".join(run.proofs)
-    if arguments.optimizer is not None:
-        if arguments.optimizer not in run.proofs:
-            raise ValueError(f"--optimizer must be one of {names}, got {arguments.optimizer!r}.")
-        return {arguments.optimizer: run.proofs[arguments.optimizer]}
-    rules = {proof.record.optimizer for proof in run.proofs.values()}
-    if len(rules) > 1 and not arguments.target.startswith("legacy-opt:"):
-        raise ValueError(
-            f"{arguments.file} has several optimizers, but {arguments.target} is one: pass "
-            f"--optimizer and one of {names}."
-        )
-    return run.proofs
-
-
-def _replay_script(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
-    importlib.import_module("legacy_opt.public")  # its error says how to install TensorFlow
-    from legacy_opt import proofs
-
-    from ..old_programs.proving import training_replay
-
     run = proofs.read_run(arguments.file)
-    with tables.progress("trainings", 3, screen, " training") as advance:
-        again, *moved = training_replay.trained(
-            arguments.file, run_command.words_of(arguments), advance
-        )
-    reports = proofs.compare_runs(run, again, moved)
+    if arguments.argv:
+        from ..old_programs.proving import training_replay
+
+        words = run_command.words_of(arguments)
+        with tables.progress("trainings", 3, screen, " training") as advance:
+            again, *moved = training_replay.trained(arguments.file, words, advance)
+        reports = proofs.compare_runs(run, again, moved)
+    else:
+        reports = _of_target(arguments, run)
     found = {name: (run.proofs[name], report) for name, report in reports.items()}
-    return _outcome(arguments, arguments.argv[0], found, run)
-
-
-def _outcome(arguments: argparse.Namespace, target: str, found: Any, run: Any) -> terminal.Outcome:
     if arguments.html:
         from . import prove_page
 
-        facts = {"file": arguments.file, "implementation": target}
+        facts = {"file": arguments.file, "implementation": what}
         prove_page.write(arguments.html, facts, found, run.made)
-    return prove_report.outcome(target, found)
+    return prove_report.outcome(what, found)
+
+
+def _of_target(arguments: argparse.Namespace, run: Any) -> Dict[str, Any]:
+    """Returns the reports by names of optimizers."""
+    from legacy_opt import proofs
+    from legacy_opt.recorded.proofs.reference import with_ends
+
+    text, kinds, chosen, names = arguments.target, None, arguments.optimizer, ", ".join(run.proofs)
+    if text.partition(":")[0] in ("tf", "to_keras"):
+        from ..in_keras.session_comparison import KINDS as kinds
+    for each in arguments.map:
+        if not all(each.partition("=")):
+            raise ValueError(f"--map takes ARGUMENT=SOURCE, got {each!r}.")
+    target = proofs.find(text, dict(each.split("=", 1) for each in arguments.map), kinds)
+    if chosen not in (None, *run.proofs):
+        raise ValueError(f"--optimizer must be one of {names}, got {chosen!r}.")
+    found = {name: proof for name, proof in run.proofs.items() if chosen in (None, name)}
+    rules = {proof.record.optimizer for proof in found.values()}
+    if len(rules) > 1 and not text.startswith("legacy-opt:"):
+        raise ValueError(
+            f"{arguments.file} has several optimizers, but {text} is one: pass --optimizer and "
+            f"one of {names}."
+        )
+    for name, proof in found.items():
+        if proof.has_bars:  # those of a file from others may be wrong
+            found[name] = with_ends(proof, proof.ends)
+    return {name: proofs.replay(proof, target) for name, proof in found.items()}

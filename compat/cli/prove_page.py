@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from legacy_opt.proofs import BOUND, DIFFERS, EQUAL, ROUNDING, Report
 from legacy_opt.recorded.writing import replaced
@@ -13,58 +13,47 @@ from ..plain_text import counted, printable
 from .prove_report import listed, power
 
 _SHOWN = 20  # variables of a table; the others are folded
-_DRAWN = 4  # variables with a curve; one more curve has the largest errors of the others
+_DRAWN = 4  # variables with a curve, the worst ones
 _FLOOR = 0.01  # error bars; smaller errors are drawn here
-_MARKS = {EQUAL: "&#10003;", ROUNDING: "&#8776;", DIFFERS: "&#10007;"}  # the best verdict first
-_SENTENCES = {
+_SENTENCES = {  # the best verdict first
     EQUAL: "All compared values are the same, bit for bit.",
     ROUNDING: "The formula is the same; some last digits differ.",
     DIFFERS: "{} differs from step {} on, first in {}.",
 }
 _ORIGINS = {
-    "": "",
     "gradient": "The gradient differs first: another model, other inputs or another loss.",
     "optimizer": "The optimizer differs: it gets the same gradients.",
 }
-_STYLE = """\
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #57606a; --rule: #d0d7de;
-  --c0: #0a5fb4; --c1: #a64b00; --c2: #1a7f37; --c3: #8250df; --bad: #b3001e }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181d; --ink: #e6edf3; --soft: #a3adb8;
-  --rule: #3a424c; --c0: #6cb6ff; --c1: #f0a04b; --c2: #57c871; --c3: #c49bff;
-  --bad: #ff8a8a } }
-body { background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif;
-  margin: auto; max-width: 54rem; padding: 1rem; overflow-wrap: anywhere }
-h1, h2 { font-size: 1.3rem; margin-top: 2.5rem } h3 { font-size: 1rem } figure { margin: 0 }
-.EQUAL, .ROUNDING, .DIFFERS { border-left: .4rem solid var(--c2); padding-left: .8rem }
-.ROUNDING { border-color: var(--c0) } .DIFFERS { border-color: var(--bad) }
-dt, figcaption { color: var(--soft) } dd { margin: 0 0 .5rem } figcaption ul { padding: 0 }
-.box { overflow-x: auto } table { border-collapse: collapse; width: 100%; min-width: 30rem }
-th, td { border-bottom: 1px solid var(--rule); padding: .3rem .8rem .3rem 0; text-align: right }
-th:first-child { text-align: left; min-width: 10rem } tbody th { font-weight: normal }
-td, thead th { overflow-wrap: normal } figcaption li { display: flex; align-items: center }
-.plot { padding: 0 1rem 2rem 4rem } svg { overflow: visible; width: 100% }
-li svg { flex: none; width: 3rem; margin-right: .5rem } text { fill: var(--soft); font-size: .8rem }
-line { stroke: var(--rule) } .others { stroke: var(--soft); stroke-dasharray: 1 3 }
-path { fill: none; stroke: var(--c0); stroke-width: 2; vector-effect: non-scaling-stroke }
-.recorded { stroke-width: 5 } .k1, .replayed { stroke: var(--c1); stroke-dasharray: 8 4 }
-.k2 { stroke: var(--c2); stroke-dasharray: 2 4 }
-.k3 { stroke: var(--c3); stroke-dasharray: 9 4 2 4 } .bound { stroke: var(--bad) }
-"""
+# The colours can be seen on white and on black.
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>{style}</style></head><body><main><h1>{title}</h1>
-<p class="{name}"><strong>{mark} {name}</strong>: {sentence}</p>
+<style>
+:root {{ color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif }}
+body {{ margin: auto; max-width: 54rem; padding: 1rem; overflow-wrap: anywhere }}
+h1, h2 {{ font-size: 1.3rem; margin-top: 2.5rem }} h3 {{ font-size: 1rem }} figure {{ margin: 0 }}
+.EQUAL, .ROUNDING, .DIFFERS {{ border-left: .4rem solid #2a8c46; padding-left: .8rem }}
+.ROUNDING {{ border-color: #2f7de1 }} .DIFFERS {{ border-color: #d93f4c }}
+dt, figcaption, text {{ opacity: .75 }} dd {{ margin: 0 0 .5rem }} ul {{ padding-left: 1rem }}
+.box {{ overflow-x: auto }} table {{ border-collapse: collapse; width: 100%; min-width: 30rem }}
+th, td {{ border-bottom: 1px solid #8888; padding: .3rem .8rem .3rem 0; text-align: right }}
+th:first-child {{ text-align: left; min-width: 10rem }} tbody th {{ font-weight: normal }}
+td, thead th {{ overflow-wrap: normal }} figcaption li {{ display: flex; align-items: center }}
+.plot {{ padding: 0 1rem 2rem 4rem }} svg {{ overflow: visible; width: 100% }}
+li svg {{ flex: none; width: 3rem; margin-right: .5rem }} line {{ stroke: #8888 }}
+text {{ fill: currentColor; font-size: .8rem }}
+path {{ fill: none; stroke: #2f7de1; stroke-width: 2; vector-effect: non-scaling-stroke }}
+.recorded {{ stroke-width: 5 }} .k1, .replayed {{ stroke: #c4620a; stroke-dasharray: 8 4 }}
+.k2 {{ stroke: #2a8c46; stroke-dasharray: 2 4 }} .bound {{ stroke: #d93f4c }}
+.k3 {{ stroke: #9a6be0; stroke-dasharray: 9 4 2 4 }}
+</style></head><body><main><h1>{title}</h1>
+<p class="{name}"><strong>{name}</strong>: {sentence}</p>
 <h2>What was compared</h2><dl>{facts}</dl>
 {sections}
 <h2>What it does not tell</h2>{limits}
 </main></body></html>
-"""
-_TABLE = """\
-<div class="box" role="group" aria-label="Variables" tabindex="0"><table>
-<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
 """
 _FIGURE = """\
 <figure><h3>{title}</h3><div class="plot"><svg height="220" role="img">
@@ -72,6 +61,7 @@ _FIGURE = """\
 <svg height="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{paths}</svg></svg></div>
 <figcaption>{about}<ul>{keys}</ul></figcaption></figure>
 """
+_KEY = '<li><svg aria-hidden="true" height="12"><path class="{}" d="M0,6 H44"/></svg>{}</li>'
 Found = Mapping[str, Tuple[Any, Report]]  # pairs of a `Proof` and its report, by optimizers
 _Curve = Tuple[str, str, Mapping[int, float]]  # a style, a name, and values by step
 
@@ -84,55 +74,53 @@ def write(path: str, facts: Mapping[str, str], found: Found, made: Mapping[str, 
 
 def page(facts: Mapping[str, str], found: Found, made: Mapping[str, Any]) -> str:
     """Returns reports as HTML: `facts` are what was compared, `made` how the file was made."""
-    reports = {name: report for name, (_, report) in found.items()}
-    worst = max(reports, key=lambda each: list(_MARKS).index(reports[each].verdict.name))
-    name, (_, step, variable) = reports[worst].verdict.name, reports[worst].verdict.place
-    versions = {name: each for report in reports.values() for name, each in report.versions.items()}
-    more = {"recorded": made.get("command"), "recorded with": made.get("versions")}
+    worst = max(found, key=lambda each: list(_SENTENCES).index(found[each][1].verdict.name))
+    name, (_, step, variable) = found[worst][1].verdict.name, found[worst][1].verdict.place
     steps = max(len(proof.hyperparameters) for proof, _ in found.values())
-    more.update({"steps": steps, "replayed with": versions})
-    rows = [(each, _plain(text)) for each, text in {**facts, **more}.items() if text]
+    versions = {
+        name: each for _, report in found.values() for name, each in report.versions.items()
+    }
+    rows = {
+        **facts,
+        "recorded": made.get("command"),
+        "recorded with": made.get("versions"),
+        "steps": steps,
+        "replayed with": versions,
+    }
+    source = "Gradients come from the file: the model that computes them was not compared."
+    if any(report.losses for _, report in found.values()):
+        source = "Inputs come from the file: the program that reads the data was not compared."
+    limits = [
+        source,
+        f"Steps after step {steps}, other inputs and several processes were not compared.",
+        *(power(proof) for proof, _ in found.values() if made.get("by") == "draw"),
+        *(made.get("left_out") or ()),
+    ]
     return _PAGE.format(
         title=_text(", ".join(facts.values())),
-        style=_STYLE,
         name=name,
-        mark=_MARKS[name],
         sentence=_SENTENCES[name].format(_text(worst), step, _text(variable)),
-        facts="".join(f"<dt>{_text(each)}</dt><dd>{_text(text)}</dd>" for each, text in rows),
-        sections="\n".join(_section(each, report) for each, report in reports.items()),
-        limits=_items(_limits(found, made, steps)),
+        facts="".join(f"<dt>{x}</dt><dd>{_text(rows[x])}</dd>" for x in rows if rows[x]),
+        sections="\n".join(_section(each, report) for each, (_, report) in found.items()),
+        limits=_items(limits),
     )
 
 
-def _limits(found: Found, made: Mapping[str, Any], steps: int) -> List[str]:
-    """Returns what the reports do not tell, one text each."""
-    texts = ["Gradients come from the file: the model that computes them was not compared."]
-    if any(report.losses for _, report in found.values()):
-        texts = ["Inputs come from the file: the program that reads the data was not compared."]
-    texts += [f"Steps after step {steps}, other inputs and several processes were not compared."]
-    if made.get("by") == "draw":
-        texts += [power(proof) for proof, _ in found.values()]
-    return texts + [_plain(each) for each in made.get("left_out") or []]
-
-
-def _plain(value: Any) -> str:
-    """Returns a part of the JSON text of a file."""
+def _text(value: Any) -> str:
+    """Returns a part of a file or a text of a user, which may contain anything, for HTML."""
     if isinstance(value, dict):
-        return listed(value)
-    return " ".join(f"{each}" for each in value) if isinstance(value, list) else f"{value}"
+        value = listed(value)
+    elif isinstance(value, list):
+        value = " ".join(map(str, value))
+    return html.escape(printable(f"{value}"))
 
 
-def _text(text: Any) -> str:
-    """Returns a text of a file or a user, which may contain anything, for HTML."""
-    return html.escape(printable(f"{text}"))
-
-
-def _items(texts: Sequence[str]) -> str:
+def _items(texts: Sequence[Any]) -> str:
     return f"<ul>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
 
 
 def _section(name: str, report: Report) -> str:
-    texts = [_ORIGINS[report.origin], report.cause and f"Cause: {report.cause}."]
+    texts = [_ORIGINS.get(report.origin), report.cause and f"Cause: {report.cause}."]
     lines = [f"<h2>{_text(name)}</h2><p><strong>{_text(report.verdict)}</strong></p>"]
     lines += [f"<p>{_text(each)}</p>" for each in texts if each]
     return "\n".join([*lines, _items(report.notes), _variables(report), _losses(report)])
@@ -140,31 +128,28 @@ def _section(name: str, report: Report) -> str:
 
 def _variables(report: Report) -> str:
     """Returns a table and a plot of variables, the worst first."""
-    drift = {name: steps for name, steps in report.drift.items() if steps}
-    if not drift:
+    found = sorted(
+        (min((s for s in steps if steps[s] > BOUND), default=math.inf), -max(steps.values()), name)
+        for name, steps in report.drift.items()
+        if steps
+    )
+    if not found:
         return ""
-    largest = {name: max(steps.values()) for name, steps in drift.items()}
-    over = {name: [s for s, x in steps.items() if x > BOUND] for name, steps in drift.items()}
-    names = sorted(drift, key=lambda name: (min(over[name], default=math.inf), -largest[name]))
-    rows = []
-    for name in names:
-        verdict = EQUAL if report.verdict.name == EQUAL else DIFFERS if over[name] else ROUNDING
-        if verdict != report.verdict.name == DIFFERS and name == report.verdict.place.variable:
+    rows, whole = [], report.verdict
+    for first, negative, name in found:
+        verdict = EQUAL if whole.name == EQUAL else DIFFERS if first < math.inf else ROUNDING
+        if verdict != whole.name == DIFFERS and name == whole.place.variable:
             verdict = f"{DIFFERS} in float64"
-        cells = f"<td>{verdict}</td><td>{min(over[name], default='none')}</td>"
-        cells += f"<td>{largest[name]:.3g}</td>"
+        cells = f"<td>{verdict}</td><td>{first if first < math.inf else 'none'}</td>"
+        cells += f"<td>{-negative:.3g}</td>"
         rows.append(f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>')
     table = _table(rows[:_SHOWN])
     if rows[_SHOWN:]:
         more = counted(len(rows) - _SHOWN, "more variable")
         table += f"<details><summary>{more}</summary>{_table(rows[_SHOWN:])}</details>"
-    curves: List[_Curve] = [(f"k{i}", name, drift[name]) for i, name in enumerate(names[:_DRAWN])]
-    others: Dict[int, float] = {}
-    for name in names[_DRAWN:]:
-        others.update((s, max(x, others.get(s, 0.0))) for s, x in drift[name].items())
-    if others:
-        label = f"largest of {counted(len(names) - _DRAWN, 'other variable')}"
-        curves.append(("others", label, others))
+    curves: List[_Curve] = [
+        (f"k{i}", name, report.drift[name]) for i, (*_, name) in enumerate(found[:_DRAWN])
+    ]
     bound = {step: BOUND for _, _, curve in curves for step in curve}
     curves.append(("bound", f"bound of rounding: {BOUND:g}", bound))
     about = f"Errors of variables in error bars (log scale), by step; up to {BOUND:g} is rounding."
@@ -174,20 +159,21 @@ def _variables(report: Report) -> str:
 def _table(rows: Sequence[str]) -> str:
     names = "variable", "verdict", f"first step over {BOUND:g}", "largest error, in error bars"
     head = "".join(f'<th scope="col">{each}</th>' for each in names)
-    return _TABLE.format(head=head, rows="".join(rows))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="box" role="group" aria-label="Variables" tabindex="0">{table}</div>'
 
 
 def _losses(report: Report) -> str:
-    curves: List[_Curve] = [
-        (style, style, {s: x for s, x in enumerate(losses, start=1) if abs(x) < 1e300})
-        for style, losses in zip(("recorded", "replayed"), report.losses)
-    ]
-    about = "The loss, by step."
-    if len(curves) == 2:
-        one, other = (curve for _, _, curve in curves)
-        apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
-        found = f"The largest difference is {apart:.3g}, in step {step}."
-        about += f" {found if apart else 'All losses are equal.'}"
+    if not report.losses:
+        return ""
+    one, other = (
+        {step: x for step, x in enumerate(losses, start=1) if abs(x) < 1e300}
+        for losses in report.losses
+    )
+    apart, step = max(((abs(one[s] - other[s]), s) for s in one if s in other), default=(0, 0))
+    found = f"The largest difference is {apart:.3g}, in step {step}."
+    about = f"The loss, by step. {found if apart else 'All losses are equal.'}"
+    curves = [("recorded", "recorded", one), ("replayed", "replayed", other)]
     return _plot("Loss", about, curves, is_log=False)
 
 
@@ -205,33 +191,24 @@ def _plot(title: str, about: str, curves: Sequence[_Curve], is_log: bool) -> str
     margin = (high - low) / 20 or abs(high) / 20 or 1.0
     low, high = low - margin, high + margin
 
-    def x(step: int) -> float:
-        return (step - steps[0]) / (steps[-1] - steps[0]) * 100
+    def x(step: int) -> str:
+        return f"{(step - steps[0]) / (steps[-1] - steps[0]) * 100:.2f}"
 
-    def y(value: float) -> float:
-        return (high - min(value, high)) / (high - low) * 100
+    def y(value: float) -> str:
+        return f"{(high - min(value, high)) / (high - low) * 100:.2f}"
 
-    axes = ['<text y="100%" dy="1.4em" x="-8" text-anchor="end">step</text>']
+    axes = '<text y="100%" dy="1.4em" x="-8" text-anchor="end">step</text>'
     for step in sorted({steps[0], steps[len(steps) // 2], steps[-1]}):
-        at = f'x="{x(step):.2f}%" y="100%" dy="1.4em" text-anchor="middle"'
-        axes.append(f"<text {at}>{step}</text>")
-    for value in _ticks(low, high, 1.0 if is_log else 0.0):
-        at, label = f"{y(value):.2f}%", 10.0**value if is_log else value
-        axes.append(f'<line x2="100%" y1="{at}" y2="{at}"/>')
-        axes.append(f'<text x="-8" y="{at}" dy=".3em" text-anchor="end">{label:.6g}</text>')
-    paths, keys = [], []
-    for style, name, curve in curves:
-        points = " ".join(f"{x(s):.2f},{y(scaled(curve[s])):.2f}" for s in sorted(curve))
-        paths.append(f'<path class="{style}" d="M{points}"/>')
-        key = f'<svg aria-hidden="true" height="12"><path class="{style}" d="M0,6 H44"/></svg>'
-        keys.append(f"<li>{key}{_text(name)}</li>")
-    return _FIGURE.format(
-        title=title, about=about, axes="".join(axes), paths="".join(paths), keys="".join(keys)
-    )
-
-
-def _ticks(low: float, high: float, smallest: float) -> List[float]:
-    """Returns two to six round numbers between two numbers."""
+        axes += f'<text x="{x(step)}%" y="100%" dy="1.4em" text-anchor="middle">{step}</text>'
     unit = 10.0 ** math.floor(math.log10((high - low) / 6))
-    size = next(unit * k for k in (1, 2, 5, 10, 20) if unit * k >= max((high - low) / 6, smallest))
-    return [size * k for k in range(math.ceil(low / size), math.floor(high / size) + 1)]
+    unit *= next(k for k in (1, 2, 5, 10, 20) if unit * k >= max((high - low) / 6, is_log))
+    for i in range(math.ceil(low / unit), math.floor(high / unit) + 1):  # two to six round numbers
+        at, label = f"{y(unit * i)}%", 10.0 ** (unit * i) if is_log else unit * i
+        axes += f'<line x2="100%" y1="{at}" y2="{at}"/>'
+        axes += f'<text x="-8" y="{at}" dy=".3em" text-anchor="end">{label:.6g}</text>'
+    paths = ""
+    for style, _, curve in curves:
+        points = " ".join(f"{x(step)},{y(scaled(curve[step]))}" for step in sorted(curve))
+        paths += f'<path class="{style}" d="M{points}"/>'
+    keys = "".join(_KEY.format(style, _text(name)) for style, name, _ in curves)
+    return _FIGURE.format(title=title, about=about, axes=axes, paths=paths, keys=keys)

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from . import terminal
 
 
 def outcome(target: str, found: Mapping[str, Tuple[Any, Any]]) -> terminal.Outcome:
     """Returns the outcome of replays: pairs of a `Proof` and its `Report`, by optimizers."""
-    from legacy_opt import proofs
-
-    differs = any(report.verdict.name == proofs.DIFFERS for _, report in found.values())
-    facts = [{"target": target, "optimizer": n, **_facts(*each)} for n, each in found.items()]
-    lines = [line for n, each in found.items() for line in _lines(f"{target}, {n}", *each)]
-    code = terminal.MANUAL_WORK if differs else terminal.SUCCESS
+    facts: List[Dict[str, Any]] = []
+    lines: List[str] = []
+    code = terminal.SUCCESS
+    for optimizer, (proof, report) in found.items():
+        verdict = report.verdict
+        facts.append({"target": target, "optimizer": optimizer, "rule": proof.record.optimizer})
+        facts[-1].update(verdict=verdict.name, notes=report.notes, versions=report.versions)
+        facts[-1].update(origin=report.origin, cause=report.cause, made=proof.made)
+        if verdict.name != "EQUAL":
+            ratio, step, variable = verdict.place
+            ratio = ratio if math.isfinite(ratio) else None  # JSON has no infinity
+            facts[-1].update(step=step, variable=variable, error_bars=ratio)
+        lines.append(f"{target}, {optimizer}: {verdict}")
+        lines += [f"what differs first: the {report.origin}"] if report.origin else []
+        lines += [f"cause: {report.cause}"] if report.cause else []
+        lines += report.notes
+        if verdict.name == "DIFFERS":
+            code = terminal.MANUAL_WORK
+        elif proof.made.get("by") == "draw":
+            lines.append(power(proof))
+        lines.append(f"versions: {listed(report.versions)}")
     return terminal.Outcome(code, facts[0] if len(facts) == 1 else {"reports": facts}, (*lines,))
-
-
-def _facts(proof: Any, report: Any) -> Dict[str, Any]:
-    """Returns a report for JSON."""
-    verdict = report.verdict
-    facts: Dict[str, Any] = {"rule": proof.record.optimizer, "verdict": verdict.name}
-    if verdict.name != "EQUAL":
-        ratio, facts["step"], facts["variable"] = verdict.place
-        facts["error_bars"] = ratio if math.isfinite(ratio) else None  # JSON has no infinity
-    facts.update(origin=report.origin, cause=report.cause)
-    facts.update(notes=report.notes, versions=report.versions, made=proof.made)
-    return facts
-
-
-def _lines(title: str, proof: Any, report: Any) -> Iterator[str]:
-    yield f"{title}: {report.verdict}"
-    if report.origin:
-        yield f"what differs first: the {report.origin}"
-    if report.cause:
-        yield f"cause: {report.cause}"
-    yield from report.notes
-    if report.verdict.name != "DIFFERS" and proof.made.get("by") == "draw":
-        yield power(proof)
-    yield f"versions: {listed(report.versions)}"
 
 
 def listed(values: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import CyclicalLearningRate, versions
 from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
-from legacy_opt.core.types import Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.proofs.arguments import changes
 from legacy_opt.proofs.targets import Steps, refuse_warm
 from legacy_opt.recorded.proofs import drawing
@@ -138,26 +139,20 @@ def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) 
     """Returns a copy without state. Hyperparameters other than v1 decays become numbers."""
     replica = owned_state.unbound_copy(optimizer)
     changeable = {"_" + name for name in inspection.constructor_arguments(type(replica))} | {*rates}
-    for attribute, value in vars(replica).items():
-        if attribute in changeable and attribute != step:
-            vars(replica)[attribute] = _portable(attribute, value)
+    for attribute in sorted(changeable.intersection(vars(replica)) - {step}):
+        value = vars(replica)[attribute]
+        if schedules.is_v1_decay(value) or isinstance(value, CyclicalLearningRate):
+            continue
+        value = value() if takes_nothing(value) else value
+        if argument_checks.is_tensor_like(value):
+            if not hasattr(value, "numpy") or not tf.executing_eagerly():
+                raise ValueError(
+                    f"compare_with_session needs hyperparameters with a value, but "
+                    f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
+                )
+            value = value.numpy().item()
+        vars(replica)[attribute] = value
     return replica
-
-
-def _portable(attribute: str, value: Any) -> Any:
-    """Returns the value of a hyperparameter in a form that any graph can use."""
-    if schedules.is_v1_decay(value) or isinstance(value, CyclicalLearningRate):
-        return value
-    if takes_nothing(value):
-        value = value()
-    if argument_checks.is_tensor_like(value):
-        if not hasattr(value, "numpy") or not tf.executing_eagerly():
-            raise ValueError(
-                f"compare_with_session needs hyperparameters with a value, but "
-                f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
-            )
-        value = value.numpy().item()
-    return value
 
 
 def _session_training(optimizer: V1Optimizer, problem: side_by_side.Problem) -> Any:
@@ -172,84 +167,82 @@ def _run(training: Any, initialize: Callable[[], None], problem: side_by_side.Pr
     found = {}
     for step, gradients in enumerate(problem.gradients, start=1):
         found.update(((step, name), each) for name, each in training.step(gradients).items())
-    slots = training.values(_slots(training.optimizer, training.variables))
-    found.update(((len(problem.gradients), name), each) for name, each in slots.items())
+    slots = {}
+    for name, variable in training.variables.items():
+        for slot_name in sorted(training.optimizer.get_slot_names()):
+            with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
+                slots[f"{name}/{slot_name}"] = training.optimizer.get_slot(variable, slot_name)
+    tensors = {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
+    last = len(problem.gradients)
+    found.update(((last, name), each) for name, each in training.values(tensors).items())
     return found
 
 
-def _slots(optimizer: Any, variables: Dict[str, Variable]) -> Dict[str, Tensor]:
-    slots = {}
-    for name, variable in variables.items():
-        for slot_name in sorted(optimizer.get_slot_names()):
-            with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
-                slots[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
-    return {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
-
-
-def _train(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    """Trains with a v1 optimizer in a Session, or with an optimizer of `tf.keras`."""
-    if not _is_v1(make, steps[0]):
-        yield from _in_keras(make, proof, steps)
-        return
-    _check_dtype(proof)
-    problem = side_by_side.Problem(proof.start.variables, proof.gradients)
-    with side_by_side.scope(in_session=True) as initialize:
-        arguments = dict(steps[0])
-        for name in {name for changed in changes(steps) for name in changed}:
-            arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
-        if "global_step" in arguments and arguments["global_step"] is None:
-            arguments["global_step"] = v1.train.get_or_create_global_step()
-        optimizer, graph = make(**arguments), v1.get_default_graph()
-        training = _session_training(optimizer, problem)
-        initialize()
-        state = _State(
-            optimizer.get_slot,
-            lambda name: optimizer._get_non_slot_variable(name, graph),
-            v1.train.get_or_create_global_step(),
-        )
-        _begin(training, state, proof)
-        for gradients, changed in zip(problem.gradients, changes(steps)):
-            for name, value in changed.items():
-                arguments[name].load(value, v1.get_default_session())
-            yield training.step(gradients)
-        yield _last_slots(training, state, proof)
-
-
-class _State(NamedTuple):
-    """The variables in which an optimizer keeps its state."""
-
-    slot: Callable[[Variable, str], Optional[Variable]]
-    shared: Callable[[str], Optional[Variable]]
-    step: Variable
-
-
-def _begin(training: side_by_side.Training, state: _State, proof: Proof) -> None:
-    """Writes the state with which a proof starts, if it is not that of a first step."""
-    if is_fresh(proof):
-        return
-    start = proof.start
-    pairs = [(state.step, start.global_step)]
-    pairs += [(state.shared(name), value) for name, value in start.shared.items()]
-    for name, slots in start.slots.items():
-        if any(each.get(name) is not None for each in proof.gradients):
-            variable = training.variables[name]
-            pairs += [(state.slot(variable, slot), array) for slot, array in slots.items()]
-    if any(variable is None for variable, _ in pairs):
+def _train(make: Any, proof: Proof, steps: Steps, is_bridged: bool = False) -> Iterator[Arrays]:
+    """Trains with a v1 optimizer in a Session or through `to_keras`, or with one of `tf.keras`."""
+    is_v1 = not is_bridged and _is_v1(make, steps[0])
+    if not (is_v1 or is_bridged):
         refuse_warm(proof)
-    for variable, value in pairs:
-        training.write(variable, value)
+    elif proof.record.dtype == "float64":
+        raise ProofError("v1 optimizers compute scalars in float32")
+    problem = side_by_side.Problem(proof.start.variables, proof.gradients)
+    with side_by_side.scope(in_session=is_v1) as initialize:
+        arguments, settable = dict(steps[0]), None if is_v1 else ("learning_rate", "lr")
+        if is_v1:
+            for name in {name for changed in changes(steps) for name in changed}:
+                arguments[name] = tf.compat.v2.Variable(steps[0][name], trainable=False)
+            if arguments.get("global_step", "") is None:
+                arguments["global_step"] = v1.train.get_or_create_global_step()
+        optimizer = make(**arguments)
+        if is_v1:
+            training = _session_training(optimizer, problem)
+        else:
+            optimizer = to_keras(optimizer) if is_bridged else optimizer
+            training = side_by_side.training(optimizer, problem, named=True)
+        if is_bridged:
+            trained = [training.variables[name] for name in proof.start.slots]
+            versions.create_optimizer_weights(optimizer, trained)
+        initialize()
+        slots = {}
+        if is_v1 or is_bridged:
+            slots = _begun(training, proof)
+        for gradients, changed in zip(problem.gradients, changes(steps, settable)):
+            for name, value in changed.items():
+                if is_v1:
+                    training.write(arguments[name], value)
+                else:
+                    optimizer.learning_rate = value
+            yield training.step(gradients)
+        if slots:
+            values = training.values({name: tf.convert_to_tensor(x) for name, x in slots.items()})
+            found = {name: np.array(x, "float64") for name, x in values.items()}
+            yield {**by_slot(proof.start.slots), **found}
 
 
-def _last_slots(training: side_by_side.Training, state: _State, proof: Proof) -> Arrays:
-    """Returns the slots of a proof after its last step, without those that do not exist."""
-    found = {
-        f"{name}/{slot}": state.slot(training.variables[name], slot)
-        for name, slots in proof.start.slots.items()
-        for slot in slots
+def _begun(training: side_by_side.Training, proof: Proof) -> Dict[str, Variable]:
+    """Writes the state with which a proof starts; returns the slots that exist."""
+    optimizer, start, graph = training.optimizer, proof.start, v1.get_default_graph()
+    if isinstance(optimizer, v1.train.Optimizer):
+        slot_of, step = optimizer.get_slot, v1.train.get_or_create_global_step()
+        pairs = [(optimizer._get_non_slot_variable(x, graph), y) for x, y in start.shared.items()]
+    else:
+        slot_of, step = optimizer.existing_slot, optimizer.steps_done().variable
+        pairs = [(optimizer.non_slots.get(x), y) for x, y in start.shared.items()]
+    slots = {
+        f"{name}/{slot}": slot_of(training.variables[name], slot)
+        for name, each in start.slots.items()
+        for slot in each
     }
-    tensors = {name: tf.convert_to_tensor(x) for name, x in found.items() if x is not None}
-    values = {name: np.array(x, "float64") for name, x in training.values(tensors).items()}
-    return {**by_slot(proof.start.slots), **values} if values else {}
+    if not is_fresh(proof):
+        pairs.append((step, start.global_step))
+        for name, each in start.slots.items():
+            if any(gradients.get(name) is not None for gradients in proof.gradients):
+                pairs += [(slots[f"{name}/{slot}"], array) for slot, array in each.items()]
+        if any(variable is None for variable, _ in pairs):
+            refuse_warm(proof)
+        for variable, value in pairs:
+            training.write(variable, value)
+    return {name: variable for name, variable in slots.items() if variable is not None}
 
 
 def _is_v1(make: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
@@ -259,38 +252,5 @@ def _is_v1(make: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
         return isinstance(make(**arguments), v1.train.Optimizer)
 
 
-def _by_to_keras(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    _check_dtype(proof)
-    return _in_keras(lambda **arguments: to_keras(make(**arguments)), proof, steps, is_bridged=True)
-
-
-def _check_dtype(proof: Proof) -> None:
-    if proof.record.dtype == "float64":
-        raise ProofError("v1 optimizers compute scalars in float32")
-
-
-def _in_keras(make: Any, proof: Proof, steps: Steps, is_bridged: bool = False) -> Iterator[Arrays]:
-    if not is_bridged:
-        refuse_warm(proof)
-    problem = side_by_side.Problem(proof.start.variables, proof.gradients)
-    with side_by_side.scope() as initialize:
-        optimizer = make(**steps[0])
-        training = side_by_side.training(optimizer, problem, named=True)
-        if is_bridged:
-            trained = [training.variables[name] for name in proof.start.slots]
-            versions.create_optimizer_weights(optimizer, trained)
-        initialize()
-        if is_bridged:
-            step = optimizer.steps_done().variable
-            state = _State(optimizer.existing_slot, optimizer.non_slots.get, step)
-            _begin(training, state, proof)
-        for gradients, changed in zip(problem.gradients, changes(steps, ("learning_rate", "lr"))):
-            for rate in changed.values():
-                optimizer.learning_rate = rate
-            yield training.step(gradients)
-        if is_bridged:
-            yield _last_slots(training, state, proof)
-
-
 # For `legacy_opt.proofs.targets.find`.
-KINDS = {"tf": _train, "to_keras": _by_to_keras}
+KINDS = {"tf": _train, "to_keras": functools.partial(_train, is_bridged=True)}

@@ -27,18 +27,6 @@ from legacy_opt.recorded.proofs.proof import End, Proof, ProofError, Run
 from legacy_opt.recorded.proofs.runs import read as read_run
 from legacy_opt.recorded.proofs.runs import write as write_run
 
-__all__ = [
-    "BOUND",
-    "DIFFERS",
-    "EQUAL",
-    "End",
-    "Error",
-    "Proof",
-    "ProofError",
-    "ROUNDING",
-    "Recorder",
-    "Report",
-    "Run",
-]
-__all__ += ["Target", "Verdict", "draw", "find", "judge", "read", "read_run", "replay", "write"]
-__all__ += ["Finding", "Resumed", "compare_runs", "resume", "write_run"]
+__all__ = ["BOUND", "DIFFERS", "EQUAL", "End", "Error", "Proof", "ProofError", "ROUNDING"]
+__all__ += ["Finding", "Recorder", "Report", "Resumed", "Run", "Target", "Verdict", "compare_runs"]
+__all__ += ["draw", "find", "judge", "read", "read_run", "replay", "resume", "write", "write_run"]

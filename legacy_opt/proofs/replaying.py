@@ -27,6 +27,7 @@ from legacy_opt.recorded.state_files import state_of
 
 _PACKAGES = ["legacy_opt", "numpy", "torch", "jax", "optax", "keras", "tf_keras", "tensorflow"]
 _NO_SLOTS = "the slots after the last step were not compared"
+_COUNTED = ("bool", *INTEGERS)
 _SAMPLES = 8  # trainings that show how far an implementation goes by rounding
 
 
@@ -76,7 +77,10 @@ def replay(proof: Proof, target: Target, cause: bool = True) -> Report:
     arguments, is_of_rule = target.arguments(proof), True
     notes = arguments.notes
     if not proof.has_bars:
-        proof, is_of_rule = _with_bars(proof, target, found, notes)
+        try:
+            proof = _with_bars_of_rule(proof, found, notes)
+        except RecordError as error:
+            proof, is_of_rule = _with_own_bars(proof, target, found, f"{error}", notes), False
     verdict, known, dtype = judge(proof.ends, found), found, "float32"
     if verdict.name != EQUAL and is_of_rule:
         try:
@@ -99,78 +103,70 @@ def versions(*others: str) -> Dict[str, str]:
     return {name: f"{version}" for name, version in found.items() if version}
 
 
-def _with_bars(
-    proof: Proof, target: Target, found: Mapping[int, Arrays], notes: List[str]
-) -> Tuple[Proof, bool]:
-    """Returns a recorded proof with error bars, and whether they are those of its rule.
-
-    An optimizer without a rule, or one that computed something else, such as one of a TensorFlow
-    with a bug, has no bars of a rule. Then, the bars are how far the implementation itself goes if
-    the variables before the first step, gradients and hyperparameters are rounded differently, as a
-    share of an element and of the way that it has gone. The largest share of a variable counts.
-    """
-    try:
-        if not proof.has_rule:
-            raise ProofError(f"{proof.record.optimizer} has no rule")
-        last = found.get(len(proof.gradients), {})
-        has_slots = proof.last is not None and {*by_slot(proof.last.slots)} <= {*last}
-        judged = with_bars(proof, has_slots)
-        recorded = largest_error(judged.ends, {i: x.values for i, x in judged.ends.items()})
-        if recorded.ratio <= BOUND:
-            notes += [] if has_slots else [_NO_SLOTS]
-            return judged, True
+def _with_bars_of_rule(proof: Proof, found: Mapping[int, Arrays], notes: List[str]) -> Proof:
+    """Returns a recorded proof with error bars; raises a RecordError if its rule is another."""
+    if not proof.has_rule:
+        raise ProofError(f"{proof.record.optimizer} has no rule")
+    slots = None if proof.last is None else {*by_slot(proof.last.slots)}
+    has_slots = slots is not None and slots <= {*found.get(len(proof.gradients), {})}
+    judged = with_bars(proof, has_slots)
+    recorded = largest_error(judged.ends, {i: x.values for i, x in judged.ends.items()})
+    if recorded.ratio > BOUND:
         raise ProofError(
             f"the recorded training is not that of the rule of {proof.record.optimizer}: in step "
             f"{recorded.step}, {recorded.variable!r} is {recorded.ratio:.3g} error bars away"
         )
-    except RecordError as error:
-        problem = f"{error}"
-    values = {step: end.values for step, end in proof.ends.items()}
-    is_equal = all(np.array_equal(x, found[i][n]) for i in values for n, x in values[i].items())
+    notes += [] if has_slots else [_NO_SLOTS]
+    return judged
+
+
+def _with_own_bars(
+    proof: Proof, target: Target, found: Mapping[int, Arrays], problem: str, notes: List[str]
+) -> Proof:
+    """Returns a proof whose error bars are those of the implementation itself.
+
+    They are how far it goes if the variables before the first step, gradients and hyperparameters
+    are rounded differently, as a share of an element and of the way that it has gone. The largest
+    share of a variable counts: few trainings do not show how far each element goes.
+    """
+    recorded = [(i, n, x) for i, end in sorted(proof.ends.items()) for n, x in end.values.items()]
+    is_equal = all(np.array_equal(x, found[i][n]) for i, n, x in recorded)
     if proof.has_rule or not is_equal:
         notes.append(f"{problem}; so the error bars are those of {target.text} itself")
     notes += [] if proof.last is None else [_NO_SLOTS]
     moved = [] if is_equal else [_trained(_moved(proof, seed), target) for seed in range(_SAMPLES)]
-    ends = {}
-    before = proof.start.variables
-    ways = {name: np.zeros(x.shape) for name, x in before.items()}
-    for step, arrays in sorted(values.items()):
-        bars = {}
-        for name, array in arrays.items():
-            ways[name] += np.abs(array.astype("float64") - before[name])
-            sizes = np.abs(array) + ways[name] + np.finfo("float32").tiny
-            distances = [np.abs(each[step][name] - found[step][name]) / sizes for each in moved]
-            finite = np.where(np.isfinite(distances), distances, 0.0)
-            # Not of each element: few trainings do not show how far each of them goes.
-            bar = sizes * np.max(finite, initial=UNIT) + np.finfo("float32").tiny
-            bars[name] = bar.astype("float32")
-        exact = {name: x.astype("float64") for name, x in arrays.items()}
-        ends[step] = End(arrays, exact, bars)
-        before = arrays
-    return proof._replace(ends=ends), False
-
-
-def _number(dtype: str, value: float) -> Any:
-    return bool(value) if dtype == "bool" else int(value) if dtype in INTEGERS else value
+    ends = {i: End(end.values, {}, {}) for i, end in proof.ends.items()}
+    before = dict(proof.start.variables)
+    ways: Dict[str, Any] = dict.fromkeys(before, 0.0)
+    for i, name, array in recorded:
+        exact = array.astype("float64")
+        ways[name] = ways[name] + np.abs(exact - before[name])
+        before[name] = array
+        sizes = np.abs(exact) + ways[name] + np.finfo("float32").tiny
+        distances = [np.abs(each[i][name] - found[i][name]) / sizes for each in moved]
+        share = np.max(np.where(np.isfinite(distances), distances, 0.0), initial=UNIT)
+        bars = (sizes * share + np.finfo("float32").tiny).astype("float32")
+        ends[i].exact[name], ends[i].bars[name] = exact, bars
+    return proof._replace(ends=ends)
 
 
 def _moved(proof: Proof, seed: int) -> Proof:
     """Returns a proof with other last digits, also of numbers that float32 does not have."""
     random = np.random.RandomState(seed)
 
-    def moved(x: Any) -> Any:
-        if isinstance(x, Rows):
-            return x._replace(values=moved(x.values))
-        signs = np.where(random.random_sample(np.shape(x)) < 0.5, -1, 1)
-        return x if x is None else np.float32(x * (1 + signs * 2 * UNIT))
-
-    def all_moved(arrays: Mapping[str, Any]) -> Dict[str, Any]:
-        return {name: moved(x) for name, x in arrays.items()}
+    def moved(values: Mapping[str, Any]) -> Dict[str, Any]:
+        found = {}
+        for name, x in values.items():
+            array: Any = x.values if isinstance(x, Rows) else x
+            signs = np.where(random.random_sample(np.shape(array)) < 0.5, -1, 1)
+            array = None if array is None else np.float32(array * (1 + signs * 2 * UNIT))
+            found[name] = Rows(x.ids, array) if isinstance(x, Rows) else array
+        return found
 
     signs = {name: random.choice([-UNIT, UNIT]) for name in proof.record.hyperparameters}
     return proof._replace(
-        start=proof.start._replace(variables=all_moved(proof.start.variables)),
-        gradients=[all_moved(each) for each in proof.gradients],
+        start=proof.start._replace(variables=moved(proof.start.variables)),
+        gradients=[*map(moved, proof.gradients)],
         hyperparameters=[
             {name: x if np.float32(x) == x else x * (1 + signs[name]) for name, x in each.items()}
             for each in proof.hyperparameters
@@ -180,7 +176,8 @@ def _moved(proof: Proof, seed: int) -> Proof:
 
 def _trained(proof: Proof, target: Target, dtype: str = "float32") -> Dict[int, Arrays]:
     """Returns the variables after the steps with ends, and the slots after the last step."""
-    dtypes = proof.record.hyperparameters
+    dtypes = {name: each.dtype for name, each in proof.record.hyperparameters.items()}
+    kinds = {name: bool if x == "bool" else int for name, x in dtypes.items() if x in _COUNTED}
     try:
         start = proof.start._replace(record=proof.record.in_dtype(dtype))
         optimizer = fresh(proof._replace(start=start))
@@ -189,15 +186,16 @@ def _trained(proof: Proof, target: Target, dtype: str = "float32") -> Dict[int, 
             start=state_of(optimizer),
             gradients=[cast(each, dtype) for each in proof.gradients],
             hyperparameters=[
-                {name: _number(dtypes[name].dtype, x) for name, x in each.items()}
+                {name: kinds[name](x) if name in kinds else x for name, x in each.items()}
                 for each in proof.hyperparameters
             ],
         )
-        training = enumerate(target.train(inputs, target.arguments(inputs).steps), start=1)
-        found, last = {}, len(proof.gradients)
-        for step, arrays in training:
-            if min(step, last) in proof.ends:
-                found[min(step, last)] = {**arrays, **found.get(min(step, last), {})}
+        found: Dict[int, Arrays] = {}
+        trained = target.train(inputs, target.arguments(inputs).steps)
+        for step, arrays in enumerate(trained, start=1):
+            step = min(step, len(proof.gradients))
+            if step in proof.ends:
+                found[step] = {**arrays, **found.get(step, {})}
         return found
     except KeyboardInterrupt:
         raise

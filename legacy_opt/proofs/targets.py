@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -69,8 +69,7 @@ def find(
     if mapping and kind in (OWN, "numpy"):
         raise ProofError(f"{text!r} has no arguments to map: it gets all hyperparameters")
     if kind == OWN and library in _OWN and not (level and library in ("numpy", "native")):
-        train = functools.partial(_OWN[library], level)
-        return Target(text, train, _everything)
+        return Target(text, functools.partial(_OWN[library], level), _everything)
     module, _, path = name.partition(":")
     if kind not in kinds or not (module and path):
         raise ProofError(
@@ -123,6 +122,13 @@ def _denormals(proof: Proof) -> Any:
     return _set(torch.set_flush_denormal, flush, not (denormal * 1).item())
 
 
+def _x64(needed: bool) -> Any:
+    import jax
+
+    set_x64 = functools.partial(jax.config.update, "jax_enable_x64")
+    return _set(set_x64, needed, jax.config.jax_enable_x64)
+
+
 def _set_to_zero(gradients: Mapping[str, Any]) -> None:
     """Sets gradients to zero after a step, as `zero_grad` may do: a class copies what it keeps."""
     for each in gradients.values():
@@ -140,7 +146,7 @@ def refuse_warm(proof: Proof) -> None:
         )
 
 
-def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+def _numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
     refuse_warm(proof)
     variables = proof.start.variables
     step = function(variables, dict(steps[0]))
@@ -150,49 +156,16 @@ def _in_numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         yield cast(variables, proof.record.dtype)
 
 
-def _native(record: Any, variables: Arrays, library: Any, **values: Any) -> NativeOptimizer:
-    del library  # kernels flush denormals
-    return NativeOptimizer(record, variables, **values)
+def _native(_: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    make = lambda *args, library, **values: NativeOptimizer(*args, **values)  # noqa: E731
+    return run(proof, optimizer_class=make, slots=True)
 
 
-def _in_torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    from legacy_opt.recorded.torch import own
-
-    def make(params: Any) -> Any:
-        optimizer = cls([*params.values()], **steps[0])
-        if not is_fresh(proof):
-            known = own.from_state(proof.start, params, **proof.hyperparameters[0]).optimizer
-            if type(known) is not type(optimizer):
-                refuse_warm(proof)
-            optimizer.state.update(known.state)
-        return optimizer
-
-    return _torch(make, proof, steps)
-
-
-def _own_torch(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    from legacy_opt.recorded.torch import RecordedOptimizer, state
-
-    found: List[Any] = []
-
-    def make(params: Any) -> Any:
-        found.append(
-            RecordedOptimizer([*params.items()], proof.record, level or "auto", **steps[0])
-        )
-        if not is_fresh(proof):
-            state.load_state(found[0], proof.start)
-        return found[0]
-
-    yield from _torch(make, proof, steps)
-    yield by_slot(state.state_of(found[0]).slots)
-
-
-def _key(argument: str, group: Mapping[str, Any]) -> str:
-    return "lr" if argument in RATES and argument not in group else argument
-
-
-def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+def _torch(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    """Trains with a class of PyTorch; if `cls` is a level, with the rule."""
     import torch
+
+    from legacy_opt.recorded.torch import RecordedOptimizer, own, state
 
     def gradient(x: Any, parameter: Any) -> Any:
         if not isinstance(x, Rows):
@@ -200,13 +173,24 @@ def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
         ids, values = map(torch.from_numpy, x)
         return torch.sparse_coo_tensor(ids[None], values, parameter.shape, check_invariants=False)
 
-    start = proof.start.variables
-    params = {name: torch.nn.Parameter(torch.from_numpy(x)) for name, x in start.items()}
+    start, is_own = proof.start, isinstance(cls, str)
+    params = {name: torch.nn.Parameter(torch.from_numpy(x)) for name, x in start.variables.items()}
     with _denormals(proof):
-        optimizer = make(params)
+        if is_own:
+            named, level = [*params.items()], cls or "auto"
+            optimizer: Any = RecordedOptimizer(named, proof.record, level, **steps[0])
+            state.load_state(optimizer, start)
+        else:
+            optimizer = cls([*params.values()], **steps[0])
+            if not is_fresh(proof):
+                known = own.from_state(start, params, **proof.hyperparameters[0]).optimizer
+                if type(known) is not type(optimizer):
+                    refuse_warm(proof)
+                optimizer.state.update(known.state)
         for gradients, changed in zip(proof.gradients, changes(steps)):
             for group in optimizer.param_groups if changed else ():
-                new = {_key(name, group): x for name, x in changed.items()}
+                known_as = {x: "lr" if x in RATES and x not in group else x for x in changed}
+                new = {known_as[name]: x for name, x in changed.items()}
                 if not set(new) <= set(group):
                     raise ProofError(f"{[*new]} change, but are no keys of param_groups")
                 group.update(new)
@@ -215,121 +199,79 @@ def _torch(make: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
             optimizer.step()
             _set_to_zero(gradients)
             yield {name: np.array(each.detach().numpy()) for name, each in params.items()}
+        if is_own:
+            yield by_slot(state.state_of(optimizer).slots)
 
 
-def _x64(needed: bool) -> Any:
-    import jax
-
-    set_x64 = functools.partial(jax.config.update, "jax_enable_x64")
-    return _set(set_x64, needed, jax.config.jax_enable_x64)
-
-
-def _in_optax(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    import jax
+def _jax(function: Any, proof: Proof, steps: Steps, is_optax: bool = True) -> Iterator[Arrays]:
+    """Trains with a transformation of optax; if `function` is a level, with the rule."""
     import jax.numpy as jnp
 
-    def begun(state: Any, params: Any) -> Any:
-        from legacy_opt.recorded.jax import own
-
-        def as_params(x: Any) -> Any:
-            return type(params)((name, x[name]) for name in params) if type(x) is dict else x
-
-        known = own.from_state(proof.start, **proof.hyperparameters[0]).opt_state
-        known = jax.tree.map(as_params, known, is_leaf=lambda x: type(x) is dict)
-        if jax.tree.structure(known) != jax.tree.structure(state):
-            refuse_warm(proof)
-        return known, params
-
-    with _x64(proof.record.dtype == "float64"):
-        arrays = lambda x, like: x if x is None else jnp.array(dense(x, like))  # noqa: E731
-        for _, params in _jax(lambda values: function(**values), arrays, proof, steps, begun):
-            yield cast(params, proof.record.dtype)
-
-
-def _own_jax(level: str, proof: Proof, steps: Steps, is_optax: bool = False) -> Iterator[Arrays]:
     from legacy_opt.recorded import jax as recorded_jax
-    from legacy_opt.recorded import optax as recorded_optax
     from legacy_opt.recorded.jax import state as jax_state
 
-    def begun(state: Any, params: Any) -> Any:
-        return jax_state.load_state(proof.record, proof.start, state, params)
-
-    make = recorded_optax.from_record if is_optax else recorded_jax.JaxOptimizer
-    with _x64(True):
-        optimizer = make(proof.record, level or ("exact" if is_optax else "auto"), **steps[0])
-        rows = lambda x, _: recorded_jax.Rows(*x) if isinstance(x, Rows) else x  # noqa: E731
-        trained: Any = ()
-        for trained in _jax(lambda values: optimizer, rows, proof, steps, begun, True):
-            yield cast(trained[1], proof.record.dtype)
-        yield by_slot(jax_state.state_of(proof.record, *trained).slots)
-
-
-def _is_injected(state: Any) -> bool:
-    return hasattr(state, "hyperparams")
-
-
-def _jax(
-    make: Any, gradient: Any, proof: Proof, steps: Steps, begun: Any, is_own: bool = False
-) -> Iterator[Tuple[Any, Any]]:
-    """Yields the state and the parameters after each step."""
-    import jax
-    import jax.numpy as jnp
-
-    def injected(old: Any, new: Any) -> Any:  # of `optax.inject_hyperparams`
-        return old._replace(hyperparams=new.hyperparams) if _is_injected(old) else old
-
+    record, start, is_own = proof.record, proof.start.variables, isinstance(function, str)
     tree = collections.OrderedDict  # JAX sorts other dicts; clipping adds in the order of names
-    start, state = proof.start.variables, None
-    params = tree((name, jnp.array(x)) for name, x in start.items())
-    for gradients, values, changed in zip(proof.gradients, steps, changes(steps)):
-        optimizer = make(values)  # anew in each step, for values that change
-        if state is None:
-            state = optimizer.init(params)
-            if not is_fresh(proof):
-                state, params = begun(state, params)
-        elif changed and is_own:
-            state = state._replace(hyperparams={**state.hyperparams, **changed})
-        elif changed:
-            fresh = optimizer.init(params)
-            state = jax.tree_util.tree_map(injected, state, fresh, is_leaf=_is_injected)
-        grads = tree((name, gradient(gradients.get(name), x)) for name, x in start.items())
-        if hasattr(optimizer, "step"):
-            params, state = optimizer.step(params, state, grads)
+
+    def gradient(x: Any, like: Any) -> Any:
+        if is_own:
+            return recorded_jax.Rows(*x) if isinstance(x, Rows) else x
+        return x if x is None else jnp.array(dense(x, like))
+
+    def made(values: Any) -> Any:
+        if is_own and is_optax:
+            from legacy_opt.recorded.optax import from_record
+
+            return from_record(record, function or "exact", **values)
+        make = functools.partial(recorded_jax.JaxOptimizer, record, function or "auto")
+        return (make if is_own else function)(**values)
+
+    with _x64(is_own or record.dtype == "float64"):
+        params: Any = tree((name, jnp.array(x)) for name, x in start.items())
+        optimizer = made(steps[0])
+        state = optimizer.init(params)
+        if is_own:
+            state, params = jax_state.load_state(record, proof.start, state, params)
         else:
-            import optax
+            refuse_warm(proof)
+        for gradients, values, changed in zip(proof.gradients, steps, changes(steps)):
+            if changed and is_own:
+                state = state._replace(hyperparams={**state.hyperparams, **changed})
+            elif changed:
+                optimizer = made(values)
+                state = _with_new_values(state, optimizer.init(params))
+            grads = tree((name, gradient(gradients.get(name), x)) for name, x in start.items())
+            if hasattr(optimizer, "step"):
+                params, state = optimizer.step(params, state, grads)
+            else:
+                import optax
 
-            updates, state = optimizer.update(grads, state, params)
-            params = optax.apply_updates(params, updates)
-        yield state, params
-
-
-def _in_keras(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    refuse_warm(proof)
-    needs_x64 = proof.record.dtype == "float64"
-    return _keras(lambda: cls(**steps[0]), proof, steps, needs_x64)
-
-
-def _own_keras(level: str, proof: Proof, steps: Steps) -> Iterator[Arrays]:
-    def make() -> Any:
-        from legacy_opt.recorded.keras import RecordedOptimizer
-
-        values = dict(steps[0])
-        rate = values.pop("learning_rate", None)
-        found = {n for each in proof.gradients for n, x in each.items() if isinstance(x, Rows)}
-        return RecordedOptimizer(proof.record, rate, level or "auto", values, sorted(found))
-
-    return _keras(make, proof, steps, needs_x64=True, is_own=True)
+                updates, state = optimizer.update(grads, state, params)
+                params = optax.apply_updates(params, updates)
+            yield cast(params, record.dtype)
+        if is_own:
+            yield by_slot(jax_state.state_of(record, state, params).slots)
 
 
-def _keras(
-    make: Any, proof: Proof, steps: Steps, needs_x64: bool, is_own: bool = False
-) -> Iterator[Arrays]:
+def _with_new_values(state: Any, fresh: Any) -> Any:
+    """Returns a state with the hyperparameters of another, those of `inject_hyperparams`."""
+    import jax
+
+    is_injected = lambda x: hasattr(x, "hyperparams")  # noqa: E731
+    new = lambda x, y: x._replace(hyperparams=y.hyperparams) if is_injected(x) else x  # noqa: E731
+    return jax.tree.map(new, state, fresh, is_leaf=is_injected)
+
+
+def _keras(cls: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:
+    """Trains with a class of Keras 3; if `cls` is a level, with the rule."""
     import keras
 
+    from legacy_opt.recorded.keras import RecordedOptimizer
     from legacy_opt.recorded.keras import state as keras_state
 
-    start, dtype = proof.start.variables, proof.record.dtype
-    mode = _x64(needs_x64) if keras.backend.backend() == "jax" else _denormals(proof)
+    start, dtype, is_own = proof.start.variables, proof.record.dtype, isinstance(cls, str)
+    is_jax = keras.backend.backend() == "jax"
+    mode = _x64(is_own or dtype == "float64") if is_jax else _denormals(proof)
     floatx = keras.config.floatx()  # the dtype of the learning rate
     with mode, _set(keras.config.set_floatx, dtype, floatx):
         variables = []
@@ -339,29 +281,35 @@ def _keras(
                 for each in scopes:
                     scope.enter_context(keras.name_scope(each))
                 variables.append(keras.Variable(array, dtype=dtype, name=last))
-        optimizer = make()
-        optimizer.build(variables)
-        names = dict(zip(start, variables))
-        if is_own and not is_fresh(proof):
+        names, values = dict(zip(start, variables)), dict(steps[0])
+        if is_own:
+            rate = values.pop("learning_rate", None)
+            tables = {n for each in proof.gradients for n, x in each.items() if isinstance(x, Rows)}
+            optimizer = RecordedOptimizer(proof.record, rate, cls or "auto", values, sorted(tables))
+            optimizer.build(variables)
             keras_state.load_state(optimizer, proof.start, names)
+        else:
+            refuse_warm(proof)
+            optimizer = cls(**values)
+            optimizer.build(variables)
         for gradients, changed in zip(proof.gradients, changes(steps, ("learning_rate", "lr"))):
             for rate in changed.values():
                 optimizer.learning_rate = rate
             grads = [dense(gradients.get(name), x) for name, x in start.items()]
             tensors = [None if x is None else keras.ops.convert_to_tensor(x) for x in grads]
             optimizer.apply(tensors, variables)
-            found = map(keras.ops.convert_to_numpy, variables)
-            yield cast(dict(zip(start, found)), dtype)
+            yield cast(dict(zip(start, map(keras.ops.convert_to_numpy, variables))), dtype)
         if is_own:
             yield by_slot(keras_state.state_of(optimizer, names).slots)
 
 
-_KINDS = {"numpy": _in_numpy, "torch": _in_torch, "optax": _in_optax, "keras": _in_keras}
+# Functions that train with a class or function of a user, and with the level of a rule.
+_KINDS = {"numpy": _numpy, "torch": _torch, "optax": _jax, "keras": _keras}
 _OWN: Dict[str, Any] = {
-    "numpy": lambda level, proof, steps: run(proof, slots=True),
-    "native": lambda level, proof, steps: run(proof, optimizer_class=_native, slots=True),
-    "torch": _own_torch,
-    "jax": _own_jax,
-    "optax": functools.partial(_own_jax, is_optax=True),
-    "keras": _own_keras,
+    "numpy": lambda _, proof, steps: run(proof, slots=True),
+    "native": _native,
+    "torch": _torch,
+    "jax": functools.partial(_jax, is_optax=False),
+    "optax": _jax,
+    "keras": _keras,
 }

@@ -8,23 +8,16 @@ that gets the gradients of the second training, for which there are error bars.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.proofs.replaying import Report
 from legacy_opt.recorded.numpy import Rows
-from legacy_opt.recorded.proofs.judging import (
-    BOUND,
-    DIFFERS,
-    EQUAL,
-    ROUNDING,
-    Error,
-    Verdict,
-    judge,
-)
-from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run, dense
+from legacy_opt.recorded.proofs import judging
+from legacy_opt.recorded.proofs.judging import BOUND, DIFFERS, EQUAL, ROUNDING, Error, Verdict
+from legacy_opt.recorded.proofs.proof import Arrays, End, Proof, ProofError, Run, dense
 from legacy_opt.recorded.proofs.reference import UNIT, widened, with_ends
 
 # The error bar, as a multiple of the drift that one rounding of the start causes.
@@ -85,46 +78,37 @@ def _like(proof: Proof, run: Run) -> Proof:
 
 def _check_same(found: Proof, others: Sequence[Proof]) -> None:
     """Raises a ProofError if first gradients differ by more than one rounding of the start does."""
-    for name in found.gradients[0]:
-        arrays = [
-            np.asarray(dense(each.gradients[0][name], each.start.variables[name]))
-            for each in (found, *others)
-        ]
-        limit = _RANDOM * float(np.max(np.abs(arrays[0]), initial=0.0))
-        for each in arrays[1:]:
-            if each.shape != arrays[0].shape or _largest(each, arrays[0]) > limit:
-                raise ProofError(
-                    "cannot be judged: trainings with the same inputs have other gradients of "
-                    f"{name!r} in the first step, so the script has random numbers or data that "
-                    "were not recorded"
-                )
+    first, *gradients = (_gradients(each, found)[1] for each in (found, *others))
+    for name, gradient in first.items():
+        limit = _RANDOM * float(np.max(np.abs(gradient), initial=0.0))
+        if any(_largest(each[name], gradient) > limit for each in gradients):
+            raise ProofError(
+                "cannot be judged: trainings with the same inputs have other gradients of "
+                f"{name!r} in the first step, so the script has random numbers or data that "
+                "were not recorded"
+            )
 
 
 def _judged(
     proof: Proof, found: Proof, others: Sequence[Proof]
 ) -> Tuple[Verdict, str, Mapping[str, Mapping[int, float]]]:
-    values = {step: end.values for step, end in found.ends.items()}
-    drift: Dict[str, Dict[int, float]] = {}
-    for step, end in proof.ends.items():
-        for name, array in end.values.items():
-            arrays = [each.ends[step].values[name] for each in (found, *others)]
-            drift.setdefault(name, {})[step] = _ratio(array, *arrays)
-    worst = max(Error(x, step, name) for name, each in drift.items() for step, x in each.items())
-    for each in found.made.get("starts", ()):
-        variable = each.partition("/")[2]
-        return Verdict(DIFFERS, Error(np.inf, 1, variable)), OPTIMIZER, drift
-    if all(
-        np.array_equal(x, values[s][n]) for s, e in proof.ends.items() for n, x in e.values.items()
-    ):
-        return Verdict(EQUAL, worst), "", drift
-    gradient = _first(_gradient_errors(proof, found, others))
-    update = (
-        _update_error(proof, found)
-        if proof.has_rule
-        else _first(
-            Error(x, step, name) for name, each in drift.items() for step, x in each.items()
-        )
+    values, *moved = (
+        {step: end.values for step, end in each.ends.items()} for each in (found, *others)
     )
+    ends = _with_bars({step: end.values for step, end in proof.ends.items()}, values, moved)
+    verdict, drift = judging.judge(ends, values), judging.drift(ends, values)
+    for each in found.made.get("starts", ()):
+        error = Error(np.inf, 1, each.partition("/")[2])
+        return Verdict(DIFFERS, error), OPTIMIZER, drift
+    if verdict.name == EQUAL:
+        return verdict, "", drift
+    recorded, gradients, *moved = (_gradients(x, proof) for x in (proof, found, *others))
+    gradient = judging.largest_error(_with_bars(recorded, gradients, moved), gradients)
+    update = verdict.error
+    if proof.has_rule:  # whatever the gradients were
+        rule = found._replace(start=found.start._replace(record=proof.record), ends={})
+        rule = rule._replace(hyperparameters=proof.hyperparameters)
+        update = judging.largest_error(widened(with_ends(rule, proof.ends)).ends, values)
     if update.ratio > BOUND:
         # An update that was wrong since the last end makes later gradients wrong, too.
         right = max((step for step in proof.ends if step < update.step), default=0)
@@ -135,50 +119,46 @@ def _judged(
     return Verdict(ROUNDING, max(gradient, update)), "", drift
 
 
-def _first(errors: Iterator[Error]) -> Error:
-    """Returns the first error larger than the bound, else the largest."""
-    in_order = sorted(errors, key=lambda each: each.step)
-    return next((each for each in in_order if each.ratio > BOUND), max(in_order))
+def _gradients(proof: Proof, like: Proof) -> Dict[int, Arrays]:
+    """Returns dense gradients by step; NaN if they are not of the rows of another proof."""
+
+    def rows(each: Proof, i: int, name: str) -> Any:
+        gradient = each.gradients[i].get(name)
+        ids = np.unique(gradient.ids).tolist() if isinstance(gradient, Rows) else gradient is None
+        return ids, each.made.get("rows", {}).get(name)
+
+    return {
+        i + 1: {
+            name: np.asarray(dense(proof.gradients[i][name], proof.start.variables[name]))
+            if rows(proof, i, name) == rows(like, i, name)
+            else np.full(like.start.variables[name].shape, np.nan)
+            for name in gradients
+        }
+        for i, gradients in enumerate(like.gradients)
+    }
 
 
-def _gradient_errors(proof: Proof, found: Proof, others: Sequence[Proof]) -> Iterator[Error]:
-    for i, gradients in enumerate(proof.gradients):
-        for name, gradient in gradients.items():
-            runs = [gradient, *(each.gradients[i].get(name) for each in (found, *others))]
-            yield Error(_gradient_ratio(name, runs, proof, found), i + 1, name)
-
-
-def _gradient_ratio(name: str, gradients: Sequence[Any], proof: Proof, found: Proof) -> float:
-    variable = proof.start.variables[name]
-    ids = [np.unique(each.ids) if isinstance(each, Rows) else np.array([]) for each in gradients]
-    rows = [each.made.get("rows", {}).get(name) for each in (proof, found)]
-    if rows[0] != rows[1] or any(not np.array_equal(each, ids[0]) for each in ids):
-        return np.inf  # of other rows
-    return _ratio(*(np.asarray(dense(each, variable)) for each in gradients))
-
-
-def _update_error(proof: Proof, found: Proof) -> Error:
-    """Returns the error of the updates, whatever the gradients were."""
-    rule = found._replace(start=found.start._replace(record=proof.record), ends={})
-    rule = rule._replace(hyperparameters=proof.hyperparameters)
-    ends = widened(with_ends(rule, proof.ends)).ends
-    return judge(ends, {step: end.values for step, end in found.ends.items()}).error
-
-
-def _ratio(recorded: np.ndarray, found: np.ndarray, *moved: np.ndarray) -> float:
-    """Returns the largest difference, as a multiple of the error bar."""
-    if not recorded.size:
-        return 0.0
-    with np.errstate(all="ignore"):
-        difference = _largest(recorded, found)
-        drift = max(_largest(each, found) for each in moved)
-        bar = _DRIFTS * (drift + UNIT * float(np.max(np.abs(found))))
-    if not np.isfinite(difference):
-        return np.inf
-    return difference / bar if difference else 0.0
+def _with_bars(
+    recorded: Mapping[int, Arrays], found: Mapping[int, Arrays], moved: Sequence[Any]
+) -> Dict[int, End]:
+    """Returns ends whose error bars come from the drift of trainings with moved starts."""
+    ends = {}
+    for step, arrays in recorded.items():
+        bars = {}
+        for name, array in arrays.items():
+            drift = max(_largest(each[step][name], found[step][name]) for each in moved)
+            size = np.abs(found[step][name], dtype="float64")
+            size = np.max(np.where(np.isfinite(size), size, 0.0), initial=0.0)
+            bars[name] = np.full(array.shape, _DRIFTS * (drift + UNIT * size))
+        ends[step] = End(arrays, {n: x.astype("float64") for n, x in arrays.items()}, bars)
+    return ends
 
 
 def _largest(one: np.ndarray, other: np.ndarray) -> float:
-    one, other = (np.asarray(each, np.float64) for each in (one, other))
+    if one.shape != other.shape:
+        return np.inf
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    return float(np.max(np.where(same, 0.0, np.abs(one - other)), initial=0.0))
+    with np.errstate(all="ignore"):
+        differences = np.abs(one.astype("float64") - other)
+    differences = np.where(np.isnan(differences), np.inf, differences)
+    return float(np.max(np.where(same, 0.0, differences), initial=0.0))

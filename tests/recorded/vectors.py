@@ -45,21 +45,17 @@ def copied(proof):
     return proof._replace(start=start, gradients=gradients)
 
 
-def by(text, goes_on=None):
+def by(text):
     """Returns a function that judges a target of `proofs.find` by a proof.
 
-    Args:
-      text: the target.
-      goes_on: a function that trains from a late state, with the arguments of `Target.train`.
-        Replays only begin at step 0, because optimizers of other libraries cannot get a state.
+    Vectors that begin late are judged in float32 alone.
     """
     target = proofs.find(text)
 
     def judged(proof):
         if not proof.start.global_step:
             return proofs.replay(proof, target, cause=False).verdict.name
-        train = goes_on or target.train
-        trained = train(proof, target.arguments(proof).steps)
+        trained = target.train(proof, target.arguments(proof).steps)
         return proofs.judge(proof.ends, dict(enumerate(trained, start=1))).name
 
     return judged
