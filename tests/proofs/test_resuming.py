@@ -167,31 +167,50 @@ def test_recorded_steps():
     assert [(each.variable, each.cause) for each in found] == [(name, "frozen")]
 
 
-def test_names_and_slots_of_others():
-    state, _ = trained()
-    theirs, names = {}, {}
-    for i, (name, slots) in enumerate(state.slots.items()):
-        names[name] = f"layers/{i}"
-        theirs[f"params['layers/{i}']"] = state.variables[name]
+def tree_of(state, names):
+    """Returns a state as the leaves of a tree of optax, by their places."""
+    leaves = {"opt_state[0].count": np.int32(state.global_step)}
+    for name, slots in state.slots.items():
+        leaves[f"params['{names[name]}']"] = state.variables[name]
         for ours, other in ("m", "mu"), ("v", "nu"):
-            theirs[f"opt_state[0].{other}['layers/{i}']"] = slots[ours]
-    theirs["opt_state[0].count"] = np.int32(3)
-    assert proofs.resume(state, theirs, name_map=names).findings == []
-    theirs["opt_state[0].nu['layers/0']"] = np.zeros_like(theirs["opt_state[0].nu['layers/0']"])
-    found = first_of(state, theirs, name_map=names)
+            leaves[f"opt_state[0].{other}['{names[name]}']"] = slots[ours]
+    return leaves
+
+
+def test_names_of_others():
+    state, _ = trained()
+    names = {name: f"layers/{i}" for i, name in enumerate(state.slots)}
+    before, after = tree_of(state, {name: name for name in names}), tree_of(state, names)
+    assert proofs.resume(before, after, name_map=names).findings == []
+    after["opt_state[0].nu['layers/0']"] = np.zeros_like(after["opt_state[0].nu['layers/0']"])
+    found = first_of(before, after, name_map=names)
     assert found[:3] == ("layers/0", "nu", "lost")
-    theirs["opt_state[0].count"] = np.int32(0)
-    assert proofs.resume(state, theirs, name_map=names).findings[-1].text == (
-        "the step is 0 instead of 3"
+    after["opt_state[0].count"] = np.int32(0)
+    assert proofs.resume(before, after, name_map=names).findings[-1].text == (
+        "count is 0 instead of 3: it was reset"
     )
-    cold = {name: x for name, x in theirs.items() if name.startswith("params")}
-    assert first_of(state, cold, name_map=names).text == "m of layers/0 is missing"
+    cold = {name: x for name, x in after.items() if name.startswith("params")}
+    assert first_of(before, cold, name_map=names).text == "mu of layers/0 is missing"
     with pytest.raises(proofs.ProofError, match="no variable in common.*Pass a name map"):
-        proofs.resume(state, theirs)
+        proofs.resume(before, after)
     with pytest.raises(proofs.ProofError, match="'a' and 'b' would both be named 'b'"):
         proofs.resume({"a": ROWS, "b": OTHER}, {"b": OTHER}, name_map={"a": "b"})
     with pytest.raises(proofs.ProofError, match="the name map has 'x'"):
-        proofs.resume(state, theirs, name_map={"x": "y"})
+        proofs.resume(before, after, name_map={"x": "y"})
+
+
+def test_other_libraries_are_compared_by_steps_alone():
+    state, proof = trained()
+    names = {f"layers/{i}": name for i, name in enumerate(state.slots)}
+    theirs = tree_of(state, {name: theirs for theirs, name in names.items()})
+    with pytest.raises(proofs.ProofError, match="of JAX and TensorFlow.*by recorded steps"):
+        proofs.resume(theirs, state, name_map=names)
+    resumed = proofs.resume(theirs, state, steps=proof, name_map=names)
+    assert (resumed.name, resumed.step, resumed.findings) == (proofs.EQUAL, 3, [])
+    assert resumed.notes == ["not compared: the states of JAX and TensorFlow"]
+    theirs["opt_state[0].count"] = np.int32(0)
+    late = proofs.resume(theirs, state, steps=proof, name_map=names)
+    assert (late.name, late.verdict.place.step) == (proofs.DIFFERS, 1)
 
 
 def test_files(tmp_path):
