@@ -41,19 +41,14 @@ def add_command(subcommands: Any):
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compares the states and returns an `Outcome`."""
     from legacy_opt import proofs
+    from legacy_opt.proofs.states import only_proof
 
     from ..state.checkpoints import name_maps, training_state
 
-    steps = None
-    if arguments.steps is not None:
-        found = list(proofs.read_run(arguments.steps).proofs.values())
-        if len(found) != 1:
-            raise ValueError(f"{arguments.steps!r} must have one optimizer, and has {len(found)}.")
-        steps = found[0]
     resumed = proofs.resume(
         training_state.read(arguments.before, False),
         training_state.read(arguments.after, True),
-        steps=steps,
+        steps=None if arguments.steps is None else only_proof(arguments.steps),
         name_map=name_maps.read_file(arguments.name_map, "prove resume"),
         target=None if arguments.target is None else proofs.find(arguments.target),
     )

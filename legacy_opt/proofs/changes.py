@@ -27,15 +27,14 @@ def same(x: Any, y: Any) -> bool:
     return x.shape == y.shape and bool(np.all((x == y) | ((x != x) & (y != y))))
 
 
-def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
+def _rounded(x: np.ndarray, dtype: str) -> np.ndarray:
     """Returns an array of float32 or float64 with the precision of another dtype."""
-    with np.errstate(over="ignore"):
-        if dtype != "bfloat16":
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):
             return x.astype(dtype).astype(x.dtype)
-        bits = np.ascontiguousarray(x, "float32").view("uint32").astype("uint64")
-        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000  # to the nearest, or the even one
-        wide = bits.astype("uint32").view("float32").reshape(x.shape)
-        return np.where(x == x, wide, x).astype(x.dtype)
+    bits = np.ascontiguousarray(x, "float32").view("uint32")
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000  # to the nearest, or the even one
+    return np.where(x == x, bits.view("float32").reshape(x.shape), x).astype(x.dtype)
 
 
 def change(key: Key, before: State, after: State) -> Optional[Change]:
@@ -58,12 +57,12 @@ def change(key: Key, before: State, after: State) -> Optional[Change]:
         return ("cast", f"was cast to {dtypes[1]}, with the same values") if is_cast else None
     # Before a cast: small numbers become 0 in float16, too.
     value = new.flat[0] if new.ndim and new.size and np.all(new == new.flat[0]) else None
-    known = (before.start.get(key[1]), *(_INITIAL if new.size > 1 else (0,)))
-    if value is not None and value in [new.dtype.type(x) for x in known if x is not None]:
+    known = _INITIAL if new.size > 1 else (0,)
+    if value is not None and value in [new.dtype.type(x) for x in known]:
         return "lost", f"is lost: all elements are {value:g}"
     if old.dtype.kind == new.dtype.kind == "f":
         for dtype in _NARROW if new.ndim else {dtypes[1]}.intersection(_NARROW):
-            if same(rounded(old, dtype), new.astype(old.dtype)):
+            if same(_rounded(old, dtype), new.astype(old.dtype)):
                 return "cast", f"was cast to {dtype}"
     if not new.ndim and not old.ndim:
         return _change_of_scalar(key, before, old, new)
@@ -78,11 +77,8 @@ def change(key: Key, before: State, after: State) -> Optional[Change]:
 
 def _change_of_scalar(key: Key, before: State, old: Any, new: Any) -> Change:
     name, found = key[1] or key[0], f"is {new} instead of {old}"
-    if re.split("[. ]", name)[-1] in STEPS:
+    if name.rpartition(".")[2] in STEPS:
         return "step", found + (": it is of another step" if new else ": it was reset")
-    initial = before.start.get(name)
-    if initial is not None and new == np.asarray(initial, new.dtype):
-        return "lost", f"{found}: it is lost, and has its initial value"
     for beta in _BETAS if "power" in name else ():  # float32 was multiplied, as TensorFlow does
         powers = np.multiply.accumulate(np.full(_MOST_POWERS, beta, "float32"))
         counts = [next(iter(np.flatnonzero(powers == x) + 1), None) for x in (old, new)]
@@ -134,10 +130,9 @@ def _reordered(old: np.ndarray, new: np.ndarray) -> Optional[Change]:
         if collections.Counter(rows[0]) != collections.Counter(rows[1]):
             continue
         places = {row: i for i, row in enumerate(rows[0])}
-        found = [places[row] for row in rows[1]]
-        starts = [i for i, place in enumerate(found) if not i or place != found[i - 1] + 1]
-        ends = [*starts[1:], len(found)]
-        parts = [f"{found[i]} to {found[end - 1]}" for i, end in zip(starts, ends)][:5]
+        found = np.array([places[row] for row in rows[1]])
+        runs = np.split(found, np.flatnonzero(np.diff(found) != 1) + 1)
+        parts = [f"{run[0]} to {run[-1]}" for run in runs[:5]]
         what = f"has the parts of axis {axis} in another order"
-        return "reordered", f"{what}: {', '.join(parts)}{' …' if len(starts) > 5 else ''}"
+        return "reordered", f"{what}: {', '.join(parts)}{' …' if len(runs) > 5 else ''}"
     return None

@@ -8,15 +8,13 @@ import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.proofs import changes
-from legacy_opt.proofs.changes import same
 from legacy_opt.proofs.replaying import replay
 from legacy_opt.proofs.states import STEPS, State, label, state_of
 from legacy_opt.proofs.targets import Target
-from legacy_opt.recorded.neighbours import NEIGHBOURS
 from legacy_opt.recorded.proofs import reference
 from legacy_opt.recorded.proofs.judging import DIFFERS, EQUAL, Verdict, judge
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
-from legacy_opt.recorded.state_files import SavedState
+from legacy_opt.recorded.state_files import GLOBAL_STEP, SavedState
 
 
 class Finding(NamedTuple):
@@ -27,8 +25,8 @@ class Finding(NamedTuple):
       slot: the name of the slot or hyperparameter; "" for the variable itself.
       cause: "missing", "lost" (reset to one value), "cast", "moved" (the value of another slot or
         variable), "average" (of the weights), "transposed", "reordered", "step",
-        "reset" or "changed" (a hyperparameter), "frozen" (in the recorded steps). It is "" if no
-        such change of the state before gives the state after.
+        "reset" or "changed" (a hyperparameter). It is "" if no such change of the state before
+        gives the state after.
       text: the difference as a sentence.
     """
 
@@ -76,33 +74,25 @@ def resume(
     Args:
       before: a file of PyTorch with a `state_dict` or a dict of them; a state file; a `SavedState`;
         a dict of arrays; or a tree of JAX such as {"params": …, "opt_state": …}.
-      after: the same; or an optimizer of PyTorch, or a dict of a model and its optimizer. Only a
-        model, or `named_parameters` given to the optimizer, shows whether parameters have another
-        order than before.
+      after: the same, of the same library; or an optimizer of PyTorch, or a dict of a model and its
+        optimizer. Only with the model, another order of the parameters is seen.
       steps: a `Proof` of steps that were recorded after the load. The rule trains from `before`
-        with the recorded gradients and hyperparameters, and must end in the recorded variables.
+        with the recorded gradients, and must end in the recorded variables.
       name_map: a dict from names of variables in `before` to their names in `after`; None leaves a
         variable out.
       target: the `Target` that trains instead of the rule.
 
     Raises:
-      ProofError: a state cannot be read, both have no variable in common, or the recorded steps
-        cannot be judged.
+      ProofError: a state cannot be read, both cannot be compared, or the steps cannot be judged.
     """
     first, second, notes = state_of(before), state_of(after, is_after=True), []
-    if steps is not None:
-        first.start.update((name, value) for name, value, _ in steps.record.starts)
-    if first.library == second.library:
-        first, second = _named_alike(first, second, notes, name_map or {})
-        findings = list(_differences(first, second, notes))
-    elif steps is None:
+    if first.library != second.library:
         raise ProofError(
-            f"the states are of {first.library} and {second.library}: states of different "
-            "libraries are compared by recorded steps alone"
+            f"the states are of {first.library} before, and of {second.library} after: only states "
+            "of one library can be compared"
         )
-    else:
-        first, findings = first.renamed(name_map or {}), []
-        notes.append(f"not compared: the states of {first.library} and {second.library}")
+    first, second = _named_alike(first, second, notes, name_map or {})
+    findings = list(_differences(first, second, notes))
     verdict = None
     if steps is not None:
         proof = steps._replace(start=_saved(first, steps))
@@ -112,14 +102,13 @@ def resume(
         else:
             ends = reference.with_ends(proof, proof.ends).ends
             verdict = judge(ends, {i: end.values for i, end in steps.ends.items()})
-        findings += _frozen(steps)
     name = DIFFERS if findings else EQUAL if verdict is None else verdict.name
     return Resumed(name, _step(first), findings, verdict, notes)
 
 
 def _step(state: State) -> Optional[int]:
     for (name, slot), x in state.values.items():
-        is_step = slot.split(" ")[-1] in STEPS and name not in state.parts
+        is_step = slot in STEPS and name not in state.parts
         if is_step and x.ndim == 0 and x.dtype.kind in "iuf" and np.isfinite(x):
             return int(x)
     return None
@@ -133,7 +122,7 @@ def _named_alike(
     if unknown:
         raise ProofError(f"the name map has {unknown[0]!r}, but the state before has no such name")
     is_numbered = [each.order[:1] == ["parameter 0"] for each in (first, second)]
-    if not name_map and len(first.order) == len(second.order) and len(set(is_numbered)) == 2:
+    if not name_map and len(first.order) == len(second.order) and len({*is_numbered}) == 2:
         notes.append("parameters were compared in their order: the names of one are unknown")
         if is_numbered[0]:
             first = first.renamed(dict(zip(first.order, second.order)))
@@ -150,14 +139,14 @@ def _named_alike(
 
 def _differences(before: State, after: State, notes: List[str]) -> Iterator[Finding]:
     """Yields the differences in the order of the variables, then of shared values and parts."""
-    left_out = []
-    if before.variables() and not after.variables():
+    variables = [(name, "") for name in before.names()]
+    has_variables = any((name, "") in after.values for name in after.names())
+    if not has_variables and not before.values.keys().isdisjoint(variables):
         notes.append("the state after has no variables: only slots were compared")
-        left_out = before.variables()
     lacking = [part for part in before.parts if part not in after.parts]
     keys = sorted(before.values, key=lambda key: (key[0] in before.parts, not key[0]))
     for key in keys:
-        if key not in left_out and key[0] not in lacking:
+        if key[0] not in lacking and (has_variables or key not in variables):
             change = changes.change(key, before, after)
             if change is not None:
                 yield Finding(*key, change[0], f"{label(key)} {change[1]}")
@@ -174,46 +163,21 @@ def _differences(before: State, after: State, notes: List[str]) -> Iterator[Find
 
 def _saved(state: State, proof: Proof) -> SavedState:
     """Returns a state for the rule of a proof; raises a ProofError for what it lacks."""
-    start, step = proof.start, _step(state)
-    if step is None:
-        raise ProofError("the state before has no step, which the recorded steps need")
-    rows = [row for row in NEIGHBOURS if proof.record.optimizer in row.rules]
 
     def taken(name: str, slot: str, like: Any) -> Any:
-        # Other libraries have other names of slots.
-        names = [slot, *(x for row in rows for x in row.slots.get(slot, ()))]
-        array = next((state.values[name, x] for x in names if (name, x) in state.values), None)
+        array = state.values.get((name, slot))
         if array is None or array.shape != np.shape(like):
             what = f"{label((name, slot))} of the shape {list(np.shape(like))}"
             raise ProofError(f"the state before has no {what}, which the recorded steps need")
         return array.astype(np.asarray(like).dtype)
 
-    shared = {}
-    for name, value in start.shared.items():
-        beta = proof.hyperparameters[0].get(name.replace("_power", ""))
-        if ("", name) not in state.values and beta is not None:
-            powers = np.multiply.accumulate(np.full(step + 1, beta, "float32"))
-            shared[name] = powers[-1]
-        else:
-            shared[name] = taken("", name, value)[()]
-    return SavedState(
-        record=start.record,
-        global_step=step,
-        shared=shared,
+    start = proof.start
+    return start._replace(
+        global_step=int(taken("", GLOBAL_STEP, 0)),
+        shared={name: taken("", name, value)[()] for name, value in start.shared.items()},
         variables={name: taken(name, "", array) for name, array in start.variables.items()},
         slots={
             name: {slot: taken(name, slot, array) for slot, array in each.items()}
             for name, each in start.slots.items()
         },
     )
-
-
-def _frozen(proof: Proof) -> Iterator[Finding]:
-    """Yields the variables that the recorded steps did not change, though all had gradients."""
-    for name in proof.start.slots:
-        arrays = [end.values[name] for end in proof.ends.values()]
-        gradients = [each.get(name) for each in proof.gradients]
-        has_gradients = all(x is not None and np.any(getattr(x, "values", x)) for x in gradients)
-        if has_gradients and all(same(proof.start.variables[name], each) for each in arrays):
-            text = f"{name} did not change in {len(gradients)} steps, though it had gradients"
-            yield Finding(name, "", "frozen", text)

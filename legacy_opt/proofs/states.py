@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import re
 import zipfile
@@ -13,9 +12,10 @@ import numpy as np
 
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.proofs import runs
-from legacy_opt.recorded.proofs.proof import ProofError
+from legacy_opt.recorded.proofs.proof import Proof, ProofError
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState
+from legacy_opt.recorded.writing import PathLike
 
 Key = Tuple[str, str]
 STEPS = ("global_step", "step", "iteration", "iter", "count", "last_epoch", "num_batches_tracked")
@@ -34,31 +34,22 @@ class State:
 
     Attributes:
       library: "TensorFlow", "Keras", "PyTorch" or "JAX".
-      values: a dict from pairs to arrays. The pair is (variable, "") for a variable,
-        (variable, slot) for a slot or a hyperparameter of this variable, ("", name) for what all
-        variables share, and (part, name) for a value of one of the `parts`.
-      dtypes: the dtypes by pair, "" for numbers and texts of Python. Values of a dtype that NumPy
-        lacks are float32.
-      parts: the names of parts that a program may save and not restore, such as averages of
-        weights, and schedulers.
-      order: the names of the parameters in the order of PyTorch's optimizers; a parameter without
-        a name is called "parameter 0".
-      start: known initial values of slots and shared variables.
+      values: a dict from pairs to arrays: (variable, "") for a variable, (variable, slot) for a
+        slot or hyperparameter, ("", name) for what all variables share, (part, name) of `parts`.
+      dtypes: the dtypes by pair, which NumPy may lack; "" for numbers and texts of Python.
+      order: the names of the parameters in the order of PyTorch's optimizers, or "parameter 0" ….
+      parts: names of what a program may save and not restore, such as averages and schedulers.
     """
 
     def __init__(self, library: str) -> None:
         self.library = library
         self.values: Dict[Key, np.ndarray] = {}
         self.dtypes: Dict[Key, str] = {}
-        self.parts: List[str] = []
         self.order: List[str] = []
-        self.start: Dict[str, Any] = {}
+        self.parts: List[str] = []
 
     def add(self, variable: str, slot: str, value: Any) -> None:
-        """Adds an array, tensor, number or text, or all in a list or dict, which get longer names.
-
-        Raises a ProofError if the state has one of these values.
-        """
+        """Adds an array, tensor, number or text, or all in a list or dict."""
         for name, leaf in _leaves(value, slot):
             key = variable, name
             if key in self.values:
@@ -72,29 +63,21 @@ class State:
         self.add(name, "", value)
 
     def names(self) -> List[str]:
-        """Returns the names of the variables, also if they have only slots, in order."""
+        """Returns the names of the variables, also of those with slots alone, in order."""
         return list(dict.fromkeys(x for x, _ in self.values if x and x not in self.parts))
-
-    def variables(self) -> List[Key]:
-        """Returns the pairs of the variables."""
-        return [(name, "") for name in self.names() if (name, "") in self.values]
 
     def renamed(self, names: Mapping[str, Optional[str]]) -> State:
         """Returns the state with other names; a variable that is renamed to None is left out."""
-        origins: Dict[str, str] = {}
-        for name in self.names():
-            new = names.get(name, name)
-            if new in origins:
-                raise ProofError(f"{origins[new]!r} and {name!r} would both be named {new!r}")
-            if new is not None:
-                origins[new] = name
-        found = State(self.library)
+        found, origins = State(self.library), {}
+        found.parts = self.parts
         for (name, slot), value in self.values.items():
             new = names.get(name, name)
-            if new is not None:
-                found.values[new, slot] = value
-                found.dtypes[new, slot] = self.dtypes[name, slot]
-        found.parts, found.start = self.parts, self.start
+            if new is None:
+                continue
+            other = origins.setdefault((new, slot), name)
+            if other != name:
+                raise ProofError(f"{other!r} and {name!r} would both be named {new!r}")
+            found.values[new, slot], found.dtypes[new, slot] = value, self.dtypes[name, slot]
         return found
 
 
@@ -164,10 +147,8 @@ def state_of(source: Any, is_after: bool = False) -> State:
         if isinstance(source, str) or hasattr(source, "__fspath__"):
             return _of_file(Path(source), is_after)
         parts = [source, *source.values()] if isinstance(source, Mapping) else [source]
-        is_torch = any(
-            _is_optimizer(x) or hasattr(x, "detach") or hasattr(x, "named_parameters")
-            for x in parts
-        )
+        marks = "detach", "named_parameters"
+        is_torch = any(_is_optimizer(x) or any(hasattr(x, m) for m in marks) for x in parts)
         return _of_torch(source) if is_torch else _of_tree(source)
 
 
@@ -179,16 +160,24 @@ def _of_file(path: Path, is_after: bool) -> State:
     if path.suffix in (".pt", ".pth", ".bin") or any(x.endswith("/data.pkl") for x in members):
         return _of_torch(_loaded(path))
     if {"run.npy", "proof.npy"} & set(members):
-        proofs = list(runs.read(path).proofs.values())
-        state = proofs[0].start if is_after else proofs[0].last
-        if len(proofs) > 1 or state is None:
-            raise ProofError(f"{name} must have one optimizer and its last state")
+        proof = only_proof(path)
+        state = proof.start if is_after else proof.last
+        if state is None:
+            raise ProofError(f"{name} has no last state")
         return _of_saved(state)
     if state_files.RECORD + ".npy" in members or path.suffix == ".safetensors":
         return _of_saved(state_files.read(path))
     if members and all(each.endswith(".npy") for each in members):
         return _of_tree(state_files.load_npz(str(path), path.stat().st_size))
     raise ProofError(f"{name} is no file of PyTorch, state file or recorded training")
+
+
+def only_proof(path: PathLike) -> Proof:
+    """Returns the proof of a recorded training; a ProofError if it has several optimizers."""
+    found = list(runs.read(path).proofs.values())
+    if len(found) != 1:
+        raise ProofError(f"{str(path)!r} must have one optimizer, and has {len(found)}")
+    return found[0]
 
 
 def _loaded(path: Path) -> Any:
@@ -209,7 +198,6 @@ def _of_saved(saved: SavedState) -> State:
         found.add(name, "", array)
         found.add(name, "", saved.slots.get(name, {}))
     found.add("", "", {**saved.shared, state_files.GLOBAL_STEP: np.int64(saved.global_step)})
-    found.start.update((name, value) for name, value, _ in saved.record.starts)
     return found
 
 
@@ -243,28 +231,39 @@ def _of_torch(source: Any) -> State:
             parts.update((f"{name}[{i}]", each) for i, each in enumerate(part))
         elif name != model_key:
             parts[str(name)] = part
-    optimizers = {name: part for name, part in parts.items() if _is_optimizer(part)}
     weights = source.get("names") or [x for x in found.names() if not x.endswith(_BUFFERS)]
-    all_labels = {}
-    for name, optimizer in optimizers.items():
-        all_labels[name] = _labels(optimizer, names, weights, found)
-        found.order += all_labels[name]
-    uses = collections.Counter(x for labels in all_labels.values() for x in set(labels))
-    for name, labels in all_labels.items():
-        # The slots of optimizers with a parameter in common begin with their names.
-        prefix = f"{name} " if any(uses[x] > 1 for x in labels) else ""
-        _add_optimizer(found, name, prefix, _state_dict(optimizers[name]), labels)
     for name, part in parts.items():
-        if name not in optimizers:
+        if _is_optimizer(part):
+            _add_optimizer(found, name, part, names, weights)
+        else:
             found.add_part(name, _state_dict(part))
     return found
 
 
+def _add_optimizer(
+    found: State, own: str, optimizer: Any, names: Mapping[int, str], weights: List[str]
+) -> None:
+    content = _state_dict(optimizer)
+    labels = _labels(optimizer, content, names, weights, found)
+    numbers = [number for group in content["param_groups"] for number in group["params"]]
+    name_of = dict(zip(numbers, labels))
+    found.order += labels
+    for number, slots in content["state"].items():
+        found.add(name_of[number], "", slots)
+    for group in content["param_groups"]:
+        values = {key: x for key, x in group.items() if key not in _NO_VALUES}
+        values = {key: "None" if x is None else x for key, x in values.items()}
+        for number in group["params"]:
+            found.add(name_of[number], "", values)
+    others = {key: x for key, x in content.items() if key not in ("state", "param_groups")}
+    if others:
+        found.add_part(own, others)
+
+
 def _labels(
-    optimizer: Any, names: Mapping[int, str], weights: List[str], found: State
+    optimizer: Any, content: Any, names: Mapping[int, str], weights: List[str], found: State
 ) -> List[str]:
     """Returns the names of the parameters; numbered ones if they are unknown."""
-    content = _state_dict(optimizer)
     groups = content["param_groups"]
     live = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
     saved = [name for group in groups for name in group.get("param_names") or [None]]
@@ -275,30 +274,11 @@ def _labels(
     # With several groups of parameters, their order is another than that of the weights.
     fits = len(groups) == 1 and len(weights) == len(numbers)
     for number, name in zip(numbers, weights):
-        slots = content["state"].get(number)
         shapes = (), np.shape(found.values.get((name, ""), ()))
-        for each in slots.values() if isinstance(slots, Mapping) else ():
-            fits = fits and tuple(getattr(each, "shape", ())) in shapes
+        slots = content["state"].get(number, {}).values()
+        fits = fits and all(tuple(getattr(each, "shape", ())) in shapes for each in slots)
     first = len(found.order)
     return list(weights) if fits else [f"parameter {first + i}" for i in range(len(numbers))]
-
-
-def _add_optimizer(found: State, own: str, prefix: str, content: Any, labels: List[str]) -> None:
-    numbers = [number for group in content["param_groups"] for number in group["params"]]
-    name_of = dict(zip(numbers, labels))
-    others = {key: x for key, x in content.items() if key not in ("state", "param_groups")}
-    for number, slots in content["state"].items():
-        if isinstance(slots, Mapping):
-            found.add(name_of[number], "", {f"{prefix}{slot}": x for slot, x in slots.items()})
-        else:
-            others[f"state.{number}"] = slots
-    for group in content["param_groups"]:
-        values = {f"{prefix}{key}": x for key, x in group.items() if key not in _NO_VALUES}
-        values = {key: "None" if x is None else x for key, x in values.items()}
-        for number in group["params"]:
-            found.add(name_of[number], "", values)
-    if others:
-        found.add_part(own, others)
 
 
 def _of_tree(source: Any) -> State:

@@ -6,7 +6,6 @@ files. These files have no names of variables, except those of layers.
 
 from __future__ import annotations
 
-import collections
 import io
 import os
 import zipfile
@@ -25,11 +24,7 @@ _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def read(path: str, is_after: bool) -> State:
-    """Returns the state that a file, or a checkpoint, has.
-
-    Args:
-      path: a file of `legacy_opt.proofs.states.state_of`, a file of Keras, or a checkpoint.
-      is_after: see `state_of`.
+    """Returns the state that a checkpoint, a file of Keras or another of `state_of` has.
 
     Raises:
       ValueError: there is no such file, or it cannot be read.
@@ -54,15 +49,14 @@ def _of_checkpoint(path: str) -> State:
     else:
         checkpoint = open_checkpoint(path)
         contents = contents_of(checkpoint)
-    items = []
+    items = [("", item.name, item) for item in (*contents.shared, *contents.other)]
+    items += [] if contents.step is None else [("", "global_step", contents.step)]
     for variable, slots in contents.variables:
         items.append((variable.name, "", variable))
         roles = [slot.role or slot.suffix for slot in slots]
         for role, slot in zip(roles, slots):  # of several optimizers, slots have the same role
             label = f"{role} ({slot.scope}{slot.suffix})"
             items.append((variable.name, role if roles.count(role) == 1 else label, slot.item))
-    items += [("", item.name, item) for item in (*contents.shared, *contents.other)]
-    items += [] if contents.step is None else [("", "global_step", contents.step)]
     state = State("TensorFlow")
     for variable, slot, item in items:
         if item.dtype != "string" and item.stored.axis is not None:
@@ -94,18 +88,9 @@ def _in_keras_file(path: str) -> Iterator[Tuple[str, str, Any]]:
             arrays = zip(saved.keys, saved.read(list(saved.keys.values())))
             yield from ((*key, array) for key, array in arrays)
             return
-        labels = {}
-        for name in found:
-            layer, _, number = name.rpartition("/")
-            labels[name] = f"{file[layer].attrs.get('name', layer)}/{number}"
-        counts = collections.Counter(labels.values())
         for name, dataset in found.items():
-            if name in _SHARED:
-                yield "", _SHARED[name], dataset[()]
-            else:
-                # Two models in a model may have layers of the same name.
-                is_path = name.startswith("optimizer/") or counts[labels[name]] > 1
-                yield name if is_path else labels[name], "", dataset[()]
+            key = ("", _SHARED[name]) if name in _SHARED else (name, "")
+            yield (*key, dataset[()])
 
 
 def _check(path: str, nbytes: int) -> None:

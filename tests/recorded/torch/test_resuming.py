@@ -114,11 +114,6 @@ NESTED_2 = dict(ADAM, state={0: {"pre": {"0": torch.arange(3.0) * 2}}, 1: {}})
     "before, after, texts",
     [
         (
-            {"model": WEIGHTS, "a": ADAM, "b": optimizer_of(0.2)},
-            {"model": WEIGHTS, "a": optimizer_of(0.3), "b": optimizer_of(0.2)},
-            ["a lr of w is 0.3 instead of 0.1", "a lr of b is 0.3 instead of 0.1"],
-        ),
-        (
             {"model": WEIGHTS, "a": SGD},
             {"model": WEIGHTS},
             [
@@ -178,6 +173,7 @@ def test_nothing_is_dropped_or_overwritten(tmp_path, before, after, texts):
     "content, error",
     [
         (dict(WEIGHTS, **{"module.w": torch.ones(3)}), "two values for 'w'"),
+        ({"model": WEIGHTS, "a": ADAM, "b": ADAM}, "two values for 'exp_avg of w'"),
         ({"w": torch.zeros(1).expand(10**6, 10**6)}, "'w' would need 4,000,000,000,000 bytes"),
         (
             {"model": WEIGHTS, "a": dict(ADAM, state={7: {"step": 1}})},
