@@ -32,8 +32,6 @@ def add_command(subcommands: Any):
     parser.add_argument("before", metavar="BEFORE", help="the state when the training was saved")
     parser.add_argument("after", metavar="AFTER", help="the state that the resumed program has")
     parser.add_argument("--steps", metavar="RUN.proof", help="steps recorded after the load")
-    what = "trains instead of the rule"
-    parser.add_argument("--with", metavar="TARGET", dest="target", help=what)
     what = "names of variables, {in BEFORE: in AFTER}, as JSON or as a Python dict; null leaves out"
     parser.add_argument("--name-map", metavar="FILE", help=what)
 
@@ -50,7 +48,6 @@ def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
         training_state.read(arguments.after, True),
         steps=None if arguments.steps is None else only_proof(arguments.steps),
         name_map=name_maps.read_file(arguments.name_map, "prove resume"),
-        target=None if arguments.target is None else proofs.find(arguments.target),
     )
     code = terminal.MANUAL_WORK if resumed.name == proofs.DIFFERS else terminal.SUCCESS
     facts = dict(resumed._asdict(), verdict=resumed.verdict and str(resumed.verdict))

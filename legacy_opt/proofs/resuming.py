@@ -8,9 +8,7 @@ import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.proofs import changes
-from legacy_opt.proofs.replaying import replay
 from legacy_opt.proofs.states import STEPS, State, label, state_of
-from legacy_opt.proofs.targets import Target
 from legacy_opt.recorded.proofs import reference
 from legacy_opt.recorded.proofs.judging import DIFFERS, EQUAL, Verdict, judge
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
@@ -59,7 +57,6 @@ def resume(
     after: Any,
     steps: Optional[Proof] = None,
     name_map: Optional[Mapping[str, Optional[str]]] = None,
-    target: Optional[Target] = None,
 ) -> Resumed:
     """Compares the state when a training was saved with the state that the resumed program has.
 
@@ -80,7 +77,6 @@ def resume(
         with the recorded gradients, and must end in the recorded variables.
       name_map: a dict from names of variables in `before` to their names in `after`; None leaves a
         variable out.
-      target: the `Target` that trains instead of the rule.
 
     Raises:
       ProofError: a state cannot be read, both cannot be compared, or the steps cannot be judged.
@@ -96,12 +92,8 @@ def resume(
     verdict = None
     if steps is not None:
         proof = steps._replace(start=_saved(first, steps))
-        if target is not None:
-            proof = reference.with_bars(proof) if proof.has_rule else proof
-            verdict = replay(proof, target).verdict
-        else:
-            ends = reference.with_ends(proof, proof.ends).ends
-            verdict = judge(ends, {i: end.values for i, end in steps.ends.items()})
+        ends = reference.with_ends(proof, proof.ends).ends
+        verdict = judge(ends, {i: end.values for i, end in steps.ends.items()})
     name = DIFFERS if findings else EQUAL if verdict is None else verdict.name
     return Resumed(name, _step(first), findings, verdict, notes)
 

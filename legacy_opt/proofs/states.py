@@ -102,16 +102,12 @@ def _array(value: Any, name: str) -> np.ndarray:
     if not hasattr(value, "detach"):
         array = np.asarray(value)
         return array.astype("float32") if array.dtype.kind == "V" else array  # of ml_dtypes
-    nbytes = value.numel() * value.element_size()
-    is_dense = str(value.layout) == "torch.strided"
+    nbytes, is_dense = value.numel() * value.element_size(), str(value.layout) == "torch.strided"
     storage = getattr(value, "untyped_storage", value.storage)  # before PyTorch 2
     if nbytes > (storage().nbytes() if is_dense else _MOST_OF_SPARSE):
-        raise ProofError(
-            f"{name!r} would need {nbytes:,} bytes of memory, which its content does not have: "
-            "save its contiguous() tensor"
-        )
-    tensor = value.detach().cpu()
-    tensor = tensor if is_dense else tensor.to_dense()
+        text = f"{name!r} would need {nbytes:,} bytes of memory, which its content does not have"
+        raise ProofError(f"{text}: save its contiguous() tensor")
+    tensor = value.detach().cpu() if is_dense else value.detach().cpu().to_dense()
     dtype = str(tensor.dtype).rpartition(".")[2]
     return (tensor if hasattr(np, dtype) or dtype == "bool" else tensor.float()).numpy()
 
@@ -124,11 +120,13 @@ def reading(source: Any, *errors: Type[Exception]) -> Iterator[None]:
     except (ProofError, RecordError, *errors):
         raise
     except Exception as error:
-        is_path = isinstance(source, str) or hasattr(source, "__fspath__")
-        name = repr(str(source)) if is_path else type(source).__name__
-        text = " ".join(str(error).split())[:200]
-        text = f"{name}: it cannot be read ({type(error).__name__}: {text})"
-        raise ProofError(text) from error
+        name = repr(str(source)) if _is_path(source) else type(source).__name__
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ProofError(f"{name}: it cannot be read ({text})") from error
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str) or hasattr(source, "__fspath__")
 
 
 def state_of(source: Any, is_after: bool = False) -> State:
@@ -144,7 +142,7 @@ def state_of(source: Any, is_after: bool = False) -> State:
             return source
         if isinstance(source, SavedState):
             return _of_saved(source)
-        if isinstance(source, str) or hasattr(source, "__fspath__"):
+        if _is_path(source):
             return _of_file(Path(source), is_after)
         parts = [source, *source.values()] if isinstance(source, Mapping) else [source]
         marks = "detach", "named_parameters"
