@@ -49,9 +49,9 @@ def change(key: Key, before: State, after: State) -> Optional[Change]:
         other = next(others, None)
         where = "" if other is None else f"; its value is in {label(other)}"
         return "missing" if other is None else "moved", f"is missing{where}"
-    if old.size == new.size == 1 and () in (old.shape, new.shape):
-        old, new = old.reshape(()), new.reshape(())
     dtypes = before.dtypes[key], after.dtypes[key]
+    if old.size == new.size == 1 and "" in dtypes:  # a number, and a tensor instead
+        old, new = old.reshape(()), new.reshape(())
     if same(old, new):
         is_cast = old.ndim > 0 and dtypes[0] != dtypes[1]
         return ("cast", f"was cast to {dtypes[1]}, with the same values") if is_cast else None
