@@ -146,7 +146,7 @@ def state_of(source: Any, is_after: bool = False) -> State:
             return _of_file(Path(source), is_after)
         parts = [source, *source.values()] if isinstance(source, Mapping) else [source]
         marks = "detach", "named_parameters"
-        is_torch = any(_is_optimizer(x) or any(hasattr(x, m) for m in marks) for x in parts)
+        is_torch = any(hasattr(x, m) or _is_optimizer(x) for x in parts for m in marks)
         return _of_torch(source) if is_torch else _of_tree(source)
 
 
@@ -203,10 +203,6 @@ def _is_optimizer(part: Any) -> bool:
     return hasattr(part, "param_groups") or isinstance(part, Mapping) and "param_groups" in part
 
 
-def _is_part(value: Any) -> bool:
-    return isinstance(value, (Mapping, list, tuple)) or hasattr(value, "state_dict")
-
-
 def _state_dict(part: Any) -> Any:
     return part.state_dict() if hasattr(part, "state_dict") else part
 
@@ -216,7 +212,9 @@ def _of_torch(source: Any) -> State:
     found = State("PyTorch")
     if _is_optimizer(source):
         source = {"optimizer": source}
-    elif not isinstance(source, Mapping) or not any(map(_is_part, source.values())):
+    elif not isinstance(source, Mapping) or not any(
+        isinstance(x, (Mapping, list, tuple)) or hasattr(x, "state_dict") for x in source.values()
+    ):
         source = {"model": source}
     model_key = next((key for key in _MODEL if key in source), None)
     model = source.get(model_key, {})

@@ -86,11 +86,11 @@ def _in_keras_file(path: str) -> Iterator[Tuple[str, str, Any]]:
 
             saved = saved_state(path)
             arrays = zip(saved.keys, saved.read(list(saved.keys.values())))
-            yield from ((*key, array) for key, array in arrays)
+            yield from ((name, slot, array) for (name, slot), array in arrays)
             return
         for name, dataset in found.items():
-            key = ("", _SHARED[name]) if name in _SHARED else (name, "")
-            yield (*key, dataset[()])
+            is_shared = name in _SHARED
+            yield "" if is_shared else name, _SHARED.get(name, ""), dataset[()]
 
 
 def _check(path: str, nbytes: int) -> None:
