@@ -32,39 +32,22 @@ def add_command(subcommands: Any):
     parser.add_argument("before", metavar="BEFORE", help="the state when the training was saved")
     parser.add_argument("after", metavar="AFTER", help="the state that the resumed program has")
     parser.add_argument("--steps", metavar="RUN.proof", help="steps recorded after the load")
-    parser.add_argument(
-        "--with", metavar="TARGET", dest="target", help="trains instead of the rule"
-    )
-    parser.add_argument("--rule", metavar="NAME|FILE", help="the rule, for its initial values")
     what = "names of variables, {in BEFORE: in AFTER}, as JSON or as a Python dict; null leaves out"
     parser.add_argument("--name-map", metavar="FILE", help=what)
-    what = "the compiled Keras model of a .keras or .weights.h5 file, for its names"
-    parser.add_argument("--model", metavar="MODULE:OBJECT", help=what)
 
 
 def execute(arguments: argparse.Namespace, screen: TextIO) -> terminal.Outcome:
     """Compares the states and returns an `Outcome`."""
-    from legacy_opt import proofs, recorded
+    from legacy_opt import proofs
+    from legacy_opt.proofs.states import only_proof
 
-    from ..state import user_objects
     from ..state.checkpoints import name_maps, training_state
 
-    model = None if arguments.model is None else user_objects.made(arguments.model)
-    before = training_state.read(arguments.before, False, model)
-    after = training_state.read(arguments.after, True, model)
-    steps = None
-    if arguments.steps is not None:
-        found = list(proofs.read_run(arguments.steps).proofs.values())
-        if len(found) != 1:
-            raise ValueError(f"{arguments.steps!r} must have one optimizer, and has {len(found)}.")
-        steps = found[0]
     resumed = proofs.resume(
-        before,
-        after,
-        steps=steps,
+        training_state.read(arguments.before, False),
+        training_state.read(arguments.after, True),
+        steps=None if arguments.steps is None else only_proof(arguments.steps),
         name_map=name_maps.read_file(arguments.name_map, "prove resume"),
-        rule=None if arguments.rule is None else recorded.load(arguments.rule),
-        target=None if arguments.target is None else proofs.find(arguments.target),
     )
     code = terminal.MANUAL_WORK if resumed.name == proofs.DIFFERS else terminal.SUCCESS
     facts = dict(resumed._asdict(), verdict=resumed.verdict and str(resumed.verdict))

@@ -43,9 +43,8 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
     for name in defaults:
         usual = [source for argument, source in USUAL if argument == name]
         for source in [name] if name in steps[0] else usual:
-            parts = source.split(",")
-            is_taken = source != name and not {*parts}.isdisjoint(defaults)
-            if all(each in steps[0] for each in parts) and not is_taken:
+            parts = {*source.split(",")}
+            if parts <= {*steps[0]} and (source == name or parts.isdisjoint(defaults)):
                 sources.setdefault(name, source)
     for name, value in proof.made.get("arguments", {}).items():  # of a recorded constructor
         if name in defaults and (name not in sources or name in fixed):
@@ -60,9 +59,9 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         maps = " ".join(f"--map {name}=…" for name in guessed)
         raise ProofError(f"the rule does not know what these arguments were: pass {maps}")
     missing = [name for name in defaults if name not in sources]
-    for name in missing:
-        if defaults[name] is inspect.Parameter.empty:
-            raise ProofError(f"the argument {name!r} has no value: pass --map {name}=…")
+    needed = [name for name in missing if defaults[name] is inspect.Parameter.empty]
+    if needed:
+        raise ProofError(f"the argument {needed[0]!r} has no value: pass --map {needed[0]}=…")
     if not sources and proof.record.hyperparameters:
         raise ProofError("no argument gets a hyperparameter: pass --map ARGUMENT=SOURCE")
     used = {name for source in sources.values() for name in source.split(",")}
@@ -71,10 +70,8 @@ def arguments_of(function: Callable[..., Any], proof: Proof, given: Mapping[str,
         "arguments with their defaults": [f"{name}={defaults[name]!r}" for name in missing],
         "hyperparameters without an argument": sorted(set(steps[0]) - used),
     }
-    values: List[Any] = [defaults[name] for name in missing]
-    for source in sources.values():
-        if not {*source.split(",")} <= {*steps[0]}:
-            values.append(_value(source, steps[0]))
+    others = [source for source in sources.values() if not {*source.split(",")} <= {*steps[0]}]
+    values = [*(defaults[name] for name in missing), *(_value(x, steps[0]) for x in others)]
     numbers = [x for each in values for x in (each if isinstance(each, tuple) else [each])]
     return Arguments(
         [{name: _value(source, each) for name, source in sources.items()} for each in steps],
