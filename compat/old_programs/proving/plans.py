@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from legacy_opt.core.types import Operation, Tensor
 
-from .updates import Update
+from .updates import Updates
 
 # Operations whose results differ from run to run: inputs, and random numbers.
 _SOURCE = re.compile(
@@ -25,34 +25,33 @@ _CALL = re.compile("(Stateful)?PartitionedCall$|If$|While$")
 class Plan(NamedTuple):
     """What a run call reaches."""
 
-    updates: Sequence[int]  # positions in the list of updates
-    inputs: Sequence[Tensor]  # what the caller feeds, and the results of sources
-    variables: Collection[str]  # the names of the operations of variables
+    updates: Sequence[int] = ()  # positions in the list of updates
+    inputs: Sequence[Tensor] = ()  # what the caller feeds, and the results of sources
+    variables: Collection[str] = ()  # the names of the operations of variables
     # By updates, and for -1 of all: the variables that something other than the update writes.
-    written: Mapping[int, Collection[str]]
-    loss: Optional[Tensor]
-    problems: Sequence[str]  # why a training with the same inputs may differ
-
-
-_EMPTY = Plan((), (), (), {-1: frozenset()}, None, ())
+    written: Mapping[int, Collection[str]] = {-1: ()}
+    loss: Optional[Tensor] = None
+    problems: Sequence[str] = ()  # why a training with the same inputs may differ
 
 
 class Plans:
     """The plans of run calls; equal calls have the same plan."""
 
-    def __init__(self, updates: Sequence[Update]) -> None:
+    def __init__(self, updates: Updates) -> None:
         self._updates = updates
         self._known: Dict[Any, Plan] = {}
 
     def of(self, graph: tf.Graph, fetches: Any, feeds: Iterable[Any]) -> Plan:
         """Returns the plan of a run call; it is empty if the Session will refuse the call."""
+        if not self._updates:
+            return Plan()
         try:
             fetched = [graph.as_graph_element(each) for each in _flat(fetches)]
             fed = [
                 graph.as_graph_element(each, allow_operation=False) for each in _flat(list(feeds))
             ]
         except (TypeError, ValueError, KeyError, RuntimeError):
-            return _EMPTY
+            return Plan()
         names = frozenset(each.name for each in fetched), frozenset(each.name for each in fed)
         key = id(graph), len(self._updates), *names
         if key not in self._known:
@@ -70,19 +69,19 @@ class Plans:
             elif _SOURCE.match(each.type) and not graph.is_fetchable(each):
                 problems.append(f"{each.name!r} is in a condition or loop, and gives other inputs")
             elif _SOURCE.match(each.type):
-                found = (x for x in _readable(each) if x.name not in cut and x.op in reached)
-                inputs += found
-        scalars = [x for x in fetched if isinstance(x, tf.Tensor) and x.shape.rank == 0]
-        losses = [each.loss for each in updates.values() if each.loss is not None]
-        losses += [each for each in scalars if each.dtype.is_floating]
-        losses = [each for each in losses if each.op in reached]  # others may need more feeds
+                inputs += [x for x in _readable(each) if x.name not in cut and x.op in reached]
+        losses = [
+            *self._updates.losses,
+            *(x for x in fetched if getattr(x, "shape", None) == () and x.dtype.is_floating),
+        ]
         written = {i: _written(reached - _upstream([x.operation], cut)) for i, x in updates.items()}
         return Plan(
             updates=list(updates),
             inputs=inputs,
             variables={each.name for each in reached if _VARIABLE.match(each.type)},
             written={**written, -1: _written(reached)},
-            loss=next(filter(graph.is_fetchable, losses), None),
+            # Other losses may need more feeds.
+            loss=next((x for x in losses if x.op in reached and graph.is_fetchable(x)), None),
             problems=problems,
         )
 

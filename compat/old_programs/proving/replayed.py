@@ -14,6 +14,8 @@ from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 from legacy_opt.recorded.proofs.reference import is_fresh
 from legacy_opt.recorded.state_files import GLOBAL_STEP, RECORD, VARIABLE
 
+from .tracks import keys_of
+
 v1 = tf.compat.v1
 
 
@@ -25,7 +27,6 @@ class Options(NamedTuple):
     inputs: bool
     variables: str = ""  # a regular expression that the names of the variables must have
     limit: float = 256.0  # in MB
-    goes_on: bool = False  # whether the script goes on after the last step
 
 
 class Replayed:
@@ -65,7 +66,7 @@ class Replayed:
         names = {each.name for each in tensors}
         for key, value in feeds.items():
             parts = tf.nest.flatten(key, expand_composites=True)
-            if not any(graph.as_graph_element(each).name in names for each in parts):
+            if names.isdisjoint(graph.as_graph_element(each).name for each in parts):
                 tensors[key] = value
         return tensors
 
@@ -75,34 +76,27 @@ class Replayed:
         Returns the names of those that the script itself starts with other values, although the
         recorded optimizer began its training there.
         """
-        keys = [key for key in state if key.startswith(VARIABLE)]
-        proof = self.proof_of(key[len(VARIABLE) :] for key in keys)
+        proof = self.proof_of(key[len(VARIABLE) :] for key in state if key.startswith(VARIABLE))
         recorded = dict(state_files.arrays_of(proof.start))
+        rows = {
+            key: ids
+            for name, ids in proof.made.get("rows", {}).items()
+            for key in keys_of(name, proof.start.slots[name])
+        }
         own = {key: np.array(value) for key, value in run(dict(state)).items()}
-        missing = sorted((set(state) ^ set(recorded)) - {RECORD, GLOBAL_STEP})
-        if missing:
-            raise ProofError(f"the recorded optimizer has another state: {quoted(missing)}")
+        shapes = ({(k, k in rows or np.shape(x)) for k, x in y.items()} for y in (own, recorded))
+        wrong = {key for key, _ in set.symmetric_difference(*shapes)} - {RECORD, GLOBAL_STEP}
+        if wrong:
+            raise ProofError(f"the recorded optimizer has another state: {quoted(sorted(wrong))}")
         others, is_first = [], is_fresh(proof)
         for key, variable in state.items():
-            value = recorded[key]
-            rows = next(
-                (
-                    ids
-                    for name, ids in proof.made.get("rows", {}).items()
-                    if key.startswith((VARIABLE + name, state_files.slot_key(name, "")))
-                    and value.shape != own[key].shape
-                ),
-                None,
-            )
-            if not key.startswith(VARIABLE) and key != GLOBAL_STEP and is_first:
-                selected = own[key] if rows is None else own[key][rows]
-                if not np.array_equal(selected, value):
-                    others.append(key)
-            if rows is not None:
-                whole = own[key]
-                whole[rows] = value
-                value = whole
-            self._assign(run, variable, value)
+            array, value = own[key], recorded[key]
+            part: Any = ... if array.shape == np.shape(value) else rows[key]
+            is_slot = not key.startswith(VARIABLE) and key != GLOBAL_STEP
+            if is_slot and is_first and not np.array_equal(array[part], value):
+                others.append(key)
+            array[part] = value
+            self._assign(run, variable, array)
         return others
 
     def load_others(self, run: Any, variables: Mapping[str, Any]) -> None:
@@ -122,7 +116,6 @@ class Replayed:
         )
 
     def _assign(self, run: Any, variable: Any, value: Any) -> None:
-        value = np.asarray(value)
         if self._random is not None and value.dtype == np.float32:
             to = np.where(self._random.rand(*value.shape) < 0.5, -np.inf, np.inf)
             value = np.where(value == 0, value, np.nextafter(value, to.astype(np.float32)))

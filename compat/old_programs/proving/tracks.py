@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core.types import Variable
 from legacy_opt.programs.program import Program
+from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.proofs import reference
 from legacy_opt.recorded.proofs.judging import BOUND, largest_error
 from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof
 from legacy_opt.recorded.records import Record, RecordError
-from legacy_opt.recorded.state_files import GLOBAL_STEP, SHARED, VARIABLE, SavedState, slot_key
+from legacy_opt.recorded.state_files import GLOBAL_STEP, VARIABLE
 
-from .descriptions import arguments_of, description, group_of, shape_of, without_updates
+from . import descriptions
+from .descriptions import shape_of
 from .updates import Update
 
 
 class Track:
     """The training of some variables of float32 by one optimizer.
+
+    Of variables whose rows do not depend on each other, it keeps the rows with gradients.
 
     Attributes:
       reason: why there is no rule, else "".
@@ -30,142 +34,144 @@ class Track:
       name: the name of the optimizer.
       made: facts for `Proof.made`.
       fetches: the tensors to fetch in each step.
+      nbytes: about the size of the proof.
     """
 
     def __init__(
         self, update: Update, variables: Mapping[str, Variable], record: Optional[Record] = None
     ) -> None:
-        found = description(update, variables, record)
-        self.record, self.reason, self._tensors, self.state = found
+        found = descriptions.description(update, variables, record)
+        self._record, self.reason, tensors, self.state = found
         self.operations = {x.op.name for key, x in self.state.items() if key != GLOBAL_STEP}
         self.name = update.optimizer.get_name() or type(update.optimizer).__name__
         gradients = {v.op.name: grad for grad, v in update.pairs if v.op.name in variables}
-        self.fetches = gradients, dict(self._tensors)
-        self._states: Dict[int, Arrays] = {}  # by steps: 0, and the ends
+        self.fetches = gradients, dict(tensors)
+        self.made = {"by": "record", "arguments": descriptions.constants_of(update.optimizer)}
+        self.nbytes = 0
+        self._states: Dict[int, Dict[str, Any]] = {}  # by steps: 0, and the ends
         self._gradients: List[Dict[str, Gradient]] = []
         self._hyperparameters: List[Dict[str, float]] = []
         self._runs: List[int] = []  # numbers of run calls
-        # The rows that gradients touched, of the variables of which other rows do not matter.
-        self._touched = {
-            name: np.zeros(shape_of(each)[:1], bool)
-            for name, each in variables.items()
-            if isinstance(gradients[name], tf.IndexedSlices) and self._is_by_rows(name, each)
-        }
-        self._rows_of_ends: Dict[int, Arrays] = {}
-        self.made: Dict[str, Any] = {"arguments": arguments_of(update.optimizer)}
-        self.nbytes = 0
-
-    def _is_by_rows(self, name: str, variable: Variable) -> bool:
-        program = group_of(self.record, name, variable).sparse
-        return isinstance(program, Program) and program.by_rows and not program.fades
+        self._touched: Arrays = {}  # by variables: whether a row had a gradient
+        self._owners: Dict[str, str] = {}  # these variables, by names of arrays of the state
+        for name, each in variables.items():
+            group, rows = self._record.group_of(name, shape_of(each)), shape_of(each)[:1]
+            is_sparse = isinstance(gradients[name], tf.IndexedSlices)
+            if is_sparse and _is_by_rows(group.sparse):
+                self._touched[name] = np.zeros(rows, bool)
+                keys = keys_of(name, group.slots)
+                self._owners.update((x, name) for x in keys if shape_of(self.state[x])[:1] == rows)
 
     def start(self, state: Arrays) -> None:
         """Adds the state before the first step."""
         self._states[0] = state
-        self.nbytes += sum(2 * each.nbytes for key, each in state.items() if not self._rows(key))
-
-    def _rows(self, key: str) -> Optional[str]:
-        """Returns the variable by whose rows an array of the state is kept, or None."""
-        state = self._states[0]
-        for name in self._touched:
-            is_of = key == VARIABLE + name or key.startswith(slot_key(name, ""))
-            if is_of and state[key].shape[:1] == state[VARIABLE + name].shape[:1]:
-                return name
-        return None
+        self.nbytes += 2 * _size({key: x for key, x in state.items() if key not in self._owners})
 
     def step(self, run: int, fetched: Any) -> None:
         """Adds a step; `fetched` has the values of `fetches`."""
-        gradients, hyperparameters = fetched
-        found: Dict[str, Gradient] = {}
-        for name, each in gradients.items():
-            if hasattr(each, "indices"):  # copies: what was fetched may share memory
-                each = Rows(np.array(each.indices, np.int64), np.array(each.values))
-                self.nbytes += each.ids.nbytes + each.values.nbytes
-                if name in self._touched:
-                    self._touched[name][each.ids] = True
-            else:
-                each = np.array(each)
-                self.nbytes += each.nbytes
-            found[name] = each
+        gradients, values = fetched
+        found: Dict[str, Any] = {  # copies: what was fetched may share memory
+            name: Rows(np.array(each.indices, np.int64), np.array(each.values))
+            if hasattr(each, "indices")
+            else np.array(each)
+            for name, each in gradients.items()
+        }
+        for name, touched in self._touched.items():
+            touched[found[name].ids] = True
+        self.nbytes += _size(found)
         self._gradients.append(found)
-        scalars = self.record.hyperparameters.items()
-        numbers = {name: hyperparameters.get(name, each.value) for name, each in scalars}
-        self._hyperparameters.append({name: float(x) for name, x in numbers.items()})
+        scalars = self._record.hyperparameters.items()
+        self._hyperparameters.append({n: float(values.get(n, x.value)) for n, x in scalars})
         self._runs.append(run)
-
-    def end(self, state: Arrays) -> None:
-        """Adds the state after the last step. Of large tables, it keeps the touched rows."""
-        rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
-        for key, each in state.items():
-            name = self._rows(key)
-            if name is not None:
-                state[key] = each[rows[name]]
-            self.nbytes += state[key].nbytes if key.startswith(VARIABLE) else 0
-        self._states[len(self._gradients)] = state
-        self._rows_of_ends[len(self._gradients)] = rows
 
     @property
     def has_end(self) -> bool:
         """Whether the state after the last step is known."""
         return len(self._gradients) in self._states
 
-    def proof(self, reason: str = "") -> Proof:
-        """Returns the proof of what was added, up to the last end.
+    def end(self, state: Arrays) -> None:
+        """Adds the state after the last step."""
+        rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
+        of_rows = {key: Rows(rows[n], state[key][rows[n]]) for key, n in self._owners.items()}
+        self._states[len(self._gradients)] = end = {**state, **of_rows}
+        self.nbytes += _size({key: x for key, x in end.items() if key.startswith(VARIABLE)})
 
-        If a `reason` is given, the proof has no rule.
-        """
-        if reason:
-            self.record = without_updates(self.record, reason)
+    def proof(self) -> Proof:
+        """Returns the proof of what was added, up to the last end."""
         for each in self._touched.values():
             each[:1] |= not each.any()
         rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
-        states = {step: self._saved(step, rows) for step in sorted(self._states)}
-        start, count = states.pop(0), max(self._states)
-        made = {"by": "record", "runs": self._runs[:count], **self.made}
+        states = {step: self._arrays(step, rows) for step in sorted(self._states)}
+        count = max(states)
+        made = {"runs": self._runs[:count], **self.made}
         if rows:
             made["rows"] = {name: each.tolist() for name, each in rows.items()}
-        return Proof(
-            start=start,
-            hyperparameters=self._hyperparameters[:count],
-            gradients=[_renumbered(each, rows) for each in self._gradients[:count]],
-            ends={step: End(state.variables, {}, {}) for step, state in states.items()},
-            made=made,
-            last=states[count],
-        )
-
-    def _saved(self, step: int, rows: Arrays) -> SavedState:
-        arrays, first = dict(self._states[step]), self._states[0]
-        for key in arrays:
-            name = self._rows(key)
-            if name is not None:
-                found = first[key][rows[name]]
-                if step:  # rows that were touched later have their first values
-                    found[np.searchsorted(rows[name], self._rows_of_ends[step][name])] = arrays[key]
-                arrays[key] = found
-        variables = {name: arrays[VARIABLE + name] for name in self.fetches[0]}
-        groups = [
-            each._replace(variables={name: variables[name].shape for name in each.variables})
-            if each.variables
-            else each
-            for each in self.record.groups
+        gradients = [
+            {n: _renumbered(x, rows[n]) if n in rows else x for n, x in each.items()}
+            for each in self._gradients[:count]
         ]
-        record = self.record._replace(groups=tuple(groups))
-        slots = {
-            name: {slot: arrays[slot_key(name, slot)] for slot in group.slots}
-            for name, each in variables.items()
-            for group in [record.group_of(name, each.shape)]
+        start, last = (self._saved(step, states[step]) for step in (0, count))
+        del states[0]
+        names = [*self.fetches[0]]
+        ends = {i: End({n: x[VARIABLE + n] for n in names}, {}, {}) for i, x in states.items()}
+        return Proof(start, self._hyperparameters[:count], gradients, ends, made=made, last=last)
+
+    def _arrays(self, step: int, rows: Arrays) -> Arrays:
+        """Returns a state; rows without a gradient until then have their first values."""
+        arrays = dict(self._states[step])
+        for key, name in self._owners.items():
+            arrays[key] = self._states[0][key][rows[name]]
+            if step:
+                ids, values = self._states[step][key]
+                arrays[key][np.searchsorted(rows[name], ids)] = values
+        return arrays
+
+    def _saved(self, step: int, arrays: Arrays) -> state_files.SavedState:
+        shapes = {name: arrays[VARIABLE + name].shape for name in self.fetches[0]}
+        record = descriptions.with_shapes(self._record, shapes)
+        others = {
+            state_files.RECORD: state_files.record_bytes(record),
+            GLOBAL_STEP: np.array(arrays.get(GLOBAL_STEP, step), np.int64),
         }
-        shared = {name: arrays[SHARED + name][()] for name in record.shared}
-        return SavedState(record, int(arrays.get(GLOBAL_STEP, step)), shared, variables, slots)
+        return state_files.state_from({**arrays, **others})
 
 
-def unexplained(proof: Proof) -> str:
-    """Returns what the rule of a recorded proof does not explain, "" if it explains all."""
+def _is_by_rows(program: Any) -> bool:
+    return isinstance(program, Program) and program.by_rows and not program.fades
+
+
+def _size(arrays: Mapping[str, Any]) -> int:
+    parts = [each if isinstance(each, Rows) else (each,) for each in arrays.values()]
+    return sum(x.nbytes for each in parts for x in each)
+
+
+def _renumbered(gradient: Any, rows: np.ndarray) -> Rows:
+    return gradient._replace(ids=np.searchsorted(rows, gradient.ids))
+
+
+def keys_of(name: str, slots: Mapping[str, Any]) -> List[str]:
+    """Returns the names of the arrays of a variable and of its slots in a state file."""
+    return [VARIABLE + name, *(state_files.slot_key(name, slot) for slot in slots)]
+
+
+def explained(proof: Proof) -> Tuple[Proof, str]:
+    """Returns a proof, without its rule if this does not make what was recorded, and why not."""
+    problem = _problem(proof) if proof.has_rule else ""
+    if not problem:
+        return proof, ""
+    record = descriptions.without_updates(proof.record, problem)
+    states = proof.start, proof.last
+    start, last = (each and each._replace(record=record) for each in states)
+    return proof._replace(start=start, last=last), problem
+
+
+def _problem(proof: Proof) -> str:
+    values = {step: end.values for step, end in proof.ends.items()}
     try:
-        if _is_close(proof):
-            return ""
-        values = {step: end.values for step, end in proof.ends.items()}
-        error = largest_error(reference.with_bars(proof).ends, values)
+        # Error bars of all operations take about 20 times as long.
+        error = largest_error(_roughly(proof).ends, values)
+        if error.ratio > BOUND:
+            error = largest_error(reference.with_bars(proof).ends, values)
     except RecordError as problem:
         return " ".join(str(problem).split())
     if error.ratio <= BOUND:
@@ -176,30 +182,15 @@ def unexplained(proof: Proof) -> str:
     )
 
 
-def _is_close(proof: Proof) -> bool:
-    """Whether the rule clearly makes what was recorded; if not, only error bars tell.
-
-    Error bars take about 20 times as long. This allows some roundings of each element, and of the
-    way that it has gone.
-    """
-    before = proof.start.variables
+def _roughly(proof: Proof) -> Proof:
+    """Returns a proof with bars of one rounding of each element, and of the way it has gone."""
+    before, ends = proof.start.variables, {}
     ways: Dict[str, Any] = dict.fromkeys(before, 0.0)
-    for step, arrays in enumerate(reference.run(proof), start=1):
-        with np.errstate(all="ignore"):
-            for name, array in arrays.items():
-                ways[name] = ways[name] + np.abs(array - before[name])
-            for name, recorded in proof.ends[step].values.items() if step in proof.ends else ():
-                distance = np.abs(recorded - arrays[name])
-                allowed = BOUND * reference.UNIT * (np.abs(arrays[name]) + ways[name])
-                if not np.all(distance <= allowed):
-                    return False
-        before = arrays
-    return True
-
-
-def _renumbered(gradients: Mapping[str, Gradient], rows: Arrays) -> Dict[str, Gradient]:
-    """Returns gradients of variables that have only some rows of those that were trained."""
-    return {
-        name: each._replace(ids=np.searchsorted(rows[name], each.ids)) if name in rows else each
-        for name, each in gradients.items()
-    }
+    with np.errstate(all="ignore"):
+        for step, arrays in enumerate(reference.run(proof), start=1):
+            ways = {name: ways[name] + np.abs(x - before[name]) for name, x in arrays.items()}
+            if step in proof.ends:
+                bars = {n: reference.UNIT * (np.abs(x) + ways[n]) for n, x in arrays.items()}
+                ends[step] = End(proof.ends[step].values, arrays, bars)
+            before = arrays
+    return proof._replace(ends=ends)

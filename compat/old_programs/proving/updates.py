@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import threading
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
@@ -21,32 +20,51 @@ from legacy_opt.core.types import GradAndVar, Operation, Tensor, V1Optimizer, Va
 v1 = tf.compat.v1
 
 
+def replace(
+    stack: contextlib.ExitStack, cls: Any, name: str, function: Callable[..., Any]
+) -> None:
+    """Replaces a method until the stack is closed, by a function that gets the method first."""
+    method = vars(cls).get(name)
+    if not callable(method) or hasattr(method, "is_replaced"):
+        return
+
+    @functools.wraps(method)
+    def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(method, self, *args, **kwargs)
+
+    replaced.is_replaced = True
+    setattr(cls, name, replaced)
+    stack.callback(setattr, cls, name, method)
+
+
 class Update(NamedTuple):
     """A call of `apply_gradients`."""
 
     optimizer: V1Optimizer  # a copy, with the attributes that it had in the training step
     pairs: Sequence[GradAndVar]  # without those that have no gradient
     operation: Operation
-    loss: Optional[Tensor]
     global_step: Any  # the variable that the optimizer reads, else the one that it increments
-    decayed: Optional[List[str]]  # the names of the decayed variables; None for all
     created: Sequence[Variable]  # the variables that the call created
 
 
 class Updates(List[Update]):
-    """The updates of a script, in the order of the calls; `say` is called with problems."""
+    """The updates of a script, in the order of the calls; `say` is called with problems.
+
+    Attributes:
+      losses: the losses of which gradients were computed.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
-        self._say = say
-        self._losses: Dict[int, Tensor] = {}  # by ids of optimizers; 0 for the last of all
-        self._threads = threading.local()
+        self.losses: List[Tensor] = []
+        self._say, self._depth = say, 0
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Scope that watches all optimizers, also those of classes that are defined in it."""
-        replaced: List[Tuple[Any, str, Any]] = []
-        watch_class = functools.partial(self._watch_class, replaced)
+    def watch(self, stack: contextlib.ExitStack) -> None:
+        """Watches all optimizers until the stack is closed, also those of new classes."""
+
+        def watch_class(cls: Any) -> None:
+            replace(stack, cls, "apply_gradients", self._apply_gradients)
+            replace(stack, cls, "compute_gradients", self._compute_gradients)
 
         def init_subclass(cls: Any, **kwargs: Any) -> None:
             super(V1Optimizer, cls).__init_subclass__(**kwargs)
@@ -58,83 +76,40 @@ class Updates(List[Update]):
             watch_class(cls)
             waiting += cls.__subclasses__()
         V1Optimizer.__init_subclass__ = classmethod(init_subclass)
-        try:
-            yield
-        finally:
-            del V1Optimizer.__init_subclass__
-            for cls, name, method in replaced:
-                setattr(cls, name, method)
+        stack.callback(delattr, V1Optimizer, "__init_subclass__")
 
-    def _watch_class(self, replaced: List[Tuple[Any, str, Any]], cls: Any) -> None:
-        watched = {"apply_gradients": self._apply_gradients, "compute_gradients": self._gradients}
-        for name, function in watched.items():
-            method = vars(cls).get(name)
-            if callable(method) and not hasattr(method, "is_watched"):
-                wrapped = functools.wraps(method)(_method(function, method))
-                wrapped.is_watched = True
-                setattr(cls, name, wrapped)
-                replaced.append((cls, name, method))
-
-    def _gradients(self, method: Any, optimizer: Any, args: Tuple[Any, ...], kwargs: Any) -> Any:
-        loss = args[0] if args else kwargs.get("loss")
-        if isinstance(loss, tf.Tensor):
-            self._losses[id(optimizer)] = self._losses[0] = loss
+    def _compute_gradients(self, method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        self.losses += [x for x in (*args[:1], kwargs.get("loss")) if isinstance(x, tf.Tensor)]
         return method(optimizer, *args, **kwargs)
 
-    def _apply_gradients(self, method: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        args, name = list(args), "grads_and_vars"
-        pairs = list(args[0] if args else kwargs[name])  # it may be an iterator
-        if args:
-            args[0] = pairs
-        else:
-            kwargs[name] = pairs
-        calls = vars(self._threads).setdefault("calls", [])
-        call = {"is_known": False, "problem": ""}
-        calls.append(call)
-        before = {id(each) for each in v1.global_variables()}
+    def _apply_gradients(
+        self, method: Any, optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        pairs = list(grads_and_vars)  # it may be an iterator
+        count, before = len(self), {id(each) for each in v1.global_variables()}
+        self._depth += 1
         try:
-            result = method(optimizer, *args, **kwargs)
+            result = method(optimizer, pairs, *args, **kwargs)
         finally:
-            calls.pop()
-        if not call["is_known"]:
-            call["problem"] = _problem(result) or call["problem"]
-            call["is_known"] = not _problem(result)
-            if call["is_known"]:
-                created = [each for each in v1.global_variables() if id(each) not in before]
-                step = args[1] if len(args) > 1 else kwargs.get("global_step")
-                self.append(self._update(optimizer, pairs, result, step, created))
-        if calls:
-            calls[-1]["is_known"] |= call["is_known"]
-            calls[-1]["problem"] = call["problem"]
-        elif not call["is_known"]:
-            self._say(f"{type(optimizer).__name__} is not recorded: {call['problem']}")
+            self._depth -= 1
+        if len(self) > count:  # by a call inside
+            return result
+        problem = _problem(result)
+        if not problem:
+            step = args[0] if args else kwargs.get("global_step")
+            if getattr(optimizer, "uses_global_step", False):
+                step = optimizer.global_step_variable()
+            update = Update(
+                copy.copy(optimizer),
+                [(grad, variable) for grad, variable in pairs if grad is not None],
+                getattr(result, "op", result),
+                getattr(optimizer, "_global_step", None) if step is None else step,
+                [each for each in v1.global_variables() if id(each) not in before],
+            )
+            self.append(update)
+        elif not self._depth:
+            self._say(f"{type(optimizer).__name__} is not recorded: {problem}")
         return result
-
-    def _update(
-        self, optimizer: Any, pairs: Any, result: Any, step: Any, created: Sequence[Variable]
-    ) -> Update:
-        pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
-        operation = result if isinstance(result, tf.Operation) else result.op
-        loss = self._losses.get(id(optimizer), self._losses.get(0))
-        if loss is not None and loss.graph is not operation.graph:
-            loss = None
-        decays = getattr(optimizer, "decays", None)
-        decayed = [each.op.name for _, each in pairs if decays is None or decays(each)]
-        read = getattr(optimizer, "global_step_variable", lambda: None)
-        step = read() if getattr(optimizer, "uses_global_step", False) else step
-        return Update(
-            copy.copy(optimizer),
-            pairs,
-            operation,
-            loss,
-            getattr(optimizer, "_global_step", None) if step is None else step,
-            None if len(decayed) == len(pairs) else decayed,
-            created,
-        )
-
-
-def _method(function: Any, method: Any) -> Any:
-    return lambda self, *args, **kwargs: function(method, self, args, kwargs)
 
 
 def _problem(result: Any) -> str:
