@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import tensorflow as tf
 
 from legacy_opt.core.types import Operation, Tensor
 
-from .updates import Updates
+from .updates import Update, Updates
 
 # Operations whose results differ from run to run: inputs, and random numbers.
 _SOURCE = re.compile(
@@ -25,13 +25,13 @@ _CALL = re.compile("(Stateful)?PartitionedCall$|If$|While$")
 class Plan(NamedTuple):
     """What a run call reaches."""
 
-    updates: Sequence[int] = ()  # positions in the list of updates
-    inputs: Sequence[Tensor] = ()  # what the caller feeds, and the results of sources
+    updates: Mapping[int, Update] = {}  # by positions in the list of updates
+    inputs: Collection[Tensor] = ()  # what the caller feeds, and the results of sources
     variables: Collection[str] = ()  # the names of the operations of variables
     # By updates, and for -1 of all: the variables that something other than the update writes.
-    written: Mapping[int, Collection[str]] = {-1: ()}
+    written: Mapping[int, Set[str]] = {-1: set()}
     loss: Optional[Tensor] = None
-    problems: Sequence[str] = ()  # why a training with the same inputs may differ
+    problems: Tuple[str, ...] = ()  # why a training with the same inputs may differ
 
 
 class Plans:
@@ -46,13 +46,10 @@ class Plans:
         if not self._updates:
             return Plan()
         try:
-            fetched = [graph.as_graph_element(each) for each in _flat(fetches)]
-            fed = [
-                graph.as_graph_element(each, allow_operation=False) for each in _flat(list(feeds))
-            ]
+            fetched, fed = ([*map(graph.as_graph_element, _flat(x))] for x in (fetches, [*feeds]))
         except (TypeError, ValueError, KeyError, RuntimeError):
             return Plan()
-        names = frozenset(each.name for each in fetched), frozenset(each.name for each in fed)
+        names = (frozenset(x.name for x in each) for each in (fetched, fed))
         key = id(graph), len(self._updates), *names
         if key not in self._known:
             self._known[key] = self._plan(graph, fetched, fed)
@@ -60,7 +57,7 @@ class Plans:
 
     def _plan(self, graph: tf.Graph, fetched: List[Any], fed: List[Tensor]) -> Plan:
         cut = {each.name for each in fed}
-        reached = _upstream([getattr(each, "op", each) for each in fetched], cut)
+        reached = upstream([getattr(each, "op", each) for each in fetched], cut)
         updates = {i: x for i, x in enumerate(self._updates) if x.operation in reached}
         inputs, problems = list(fed), []
         for each in sorted(reached, key=lambda each: each.name):
@@ -70,26 +67,24 @@ class Plans:
                 problems.append(f"{each.name!r} is in a condition or loop, and gives other inputs")
             elif _SOURCE.match(each.type):
                 inputs += [x for x in _readable(each) if x.name not in cut and x.op in reached]
-        losses = [
-            *self._updates.losses,
-            *(x for x in fetched if getattr(x, "shape", None) == () and x.dtype.is_floating),
-        ]
-        written = {i: _written(reached - _upstream([x.operation], cut)) for i, x in updates.items()}
+        losses = [x for x in fetched if getattr(x, "shape", None) == () and x.dtype.is_floating]
+        # Other losses may need more feeds.
+        losses = [x for x in self._updates.losses + losses if x.op in reached]
+        others = {i: written(reached - upstream([x.operation], cut)) for i, x in updates.items()}
         return Plan(
-            updates=list(updates),
+            updates=updates,
             inputs=inputs,
             variables={each.name for each in reached if _VARIABLE.match(each.type)},
-            written={**written, -1: _written(reached)},
-            # Other losses may need more feeds.
-            loss=next((x for x in losses if x.op in reached and graph.is_fetchable(x)), None),
-            problems=problems,
+            written={**others, -1: written(reached)},
+            loss=next(filter(graph.is_fetchable, losses), None),
+            problems=tuple(problems),
         )
 
 
-def _written(operations: Iterable[Operation]) -> Collection[str]:
+def written(operations: Iterable[Operation]) -> Set[str]:
     """Returns the names of variables that operations write."""
-    writes = [each for each in operations if _WRITE.search(each.type) and len(each.inputs)]
-    return {each.inputs[0].op.name for each in writes}
+    writes = (each for each in operations if _WRITE.search(each.type))
+    return {x.op.name for each in writes for x in [*each.inputs][:1]}
 
 
 def read_variable(gradient: Any) -> str:
@@ -113,7 +108,7 @@ def _flat(structure: Any) -> List[Any]:
     return [each for each in leaves if each is not None]
 
 
-def _upstream(operations: Iterable[Operation], cut: Collection[str]) -> set:
+def upstream(operations: Iterable[Operation], cut: Collection[str] = ()) -> set:
     """Returns operations and all that they depend on, but not what only sources depend on."""
     found, waiting = set(), list(operations)
     while waiting:

@@ -28,12 +28,11 @@ class Track:
     Of variables whose rows do not depend on each other, it keeps the rows with gradients.
 
     Attributes:
-      reason: why there is no rule, else "".
       state: the variables of the state, by their names in a state file.
       operations: the names of their operations, without the global step.
-      name: the name of the optimizer.
-      made: facts for `Proof.made`.
+      reason: why there is no rule, else "".
       fetches: the tensors to fetch in each step.
+      made: facts for `Proof.made`.
       nbytes: about the size of the proof.
     """
 
@@ -41,7 +40,9 @@ class Track:
         self, update: Update, variables: Mapping[str, Variable], record: Optional[Record] = None
     ) -> None:
         found = descriptions.description(update, variables, record)
-        self._record, self.reason, tensors, self.state = found
+        self._record, tensors, self.state = found
+        groups = self._record.groups
+        self.reason = next((str(each.dense) for each in groups if not each.programs), "")
         self.operations = {x.op.name for key, x in self.state.items() if key != GLOBAL_STEP}
         self.name = update.optimizer.get_name() or type(update.optimizer).__name__
         gradients = {v.op.name: grad for grad, v in update.pairs if v.op.name in variables}
@@ -156,30 +157,23 @@ def keys_of(name: str, slots: Mapping[str, Any]) -> List[str]:
 
 def explained(proof: Proof) -> Tuple[Proof, str]:
     """Returns a proof, without its rule if this does not make what was recorded, and why not."""
-    problem = _problem(proof) if proof.has_rule else ""
-    if not problem:
-        return proof, ""
-    record = descriptions.without_updates(proof.record, problem)
-    states = proof.start, proof.last
-    start, last = (each and each._replace(record=record) for each in states)
-    return proof._replace(start=start, last=last), problem
-
-
-def _problem(proof: Proof) -> str:
     values = {step: end.values for step, end in proof.ends.items()}
     try:
         # Error bars of all operations take about 20 times as long.
         error = largest_error(_roughly(proof).ends, values)
         if error.ratio > BOUND:
             error = largest_error(reference.with_bars(proof).ends, values)
-    except RecordError as problem:
-        return " ".join(str(problem).split())
-    if error.ratio <= BOUND:
-        return ""
-    return (
-        f"from step {error.step} on it alone does not explain {error.variable!r} (other operations "
-        "change it, too?)"
-    )
+        if error.ratio <= BOUND:
+            return proof, ""
+        problem = (
+            f"from step {error.step} on it alone does not explain {error.variable!r} (other "
+            "operations change it, too?)"
+        )
+    except RecordError as refusal:
+        problem = " ".join(str(refusal).split())
+    record = descriptions.without_updates(proof.record, problem)
+    start, last = (each and each._replace(record=record) for each in (proof.start, proof.last))
+    return proof._replace(start=start, last=last), problem
 
 
 def _roughly(proof: Proof) -> Proof:

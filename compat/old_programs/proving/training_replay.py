@@ -1,19 +1,145 @@
-"""Trains a script again with the start and the inputs of a recorded run, in other processes."""
+"""Trains a script again with the start and the inputs of a recorded run."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, List, Sequence
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+)
+
+import numpy as np
+import tensorflow as tf
 
 from legacy_opt import proofs
-from legacy_opt.recorded.proofs.proof import ProofError, Run
+from legacy_opt.core.shortened import quoted
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
+from legacy_opt.recorded.proofs.reference import is_fresh
+from legacy_opt.recorded.state_files import GLOBAL_STEP, RECORD, VARIABLE
+
+from .tracks import keys_of
+
+v1 = tf.compat.v1
+
+
+class Options(NamedTuple):
+    """What is recorded."""
+
+    steps: int
+    ends: Collection[int]  # the steps after which the variables are kept
+    inputs: bool
+    variables: str = ""  # a regular expression that the names of the variables must have
+    limit: float = 256.0  # in MB
+
+
+class Replayed:
+    """A recorded run whose start and inputs a training gets.
+
+    Args:
+      run: the `Run`.
+      seed: if given, all float numbers of the start are moved by one rounding of float32.
+    """
+
+    def __init__(self, run: Run, seed: Optional[int] = None) -> None:
+        if not run.inputs:
+            raise ProofError("the inputs of the model were not recorded: record with --inputs")
+        self._run = run
+        self._random = None if seed is None else np.random.RandomState(seed)
+
+    @property
+    def options(self) -> Options:
+        """What is recorded of the training: the same as of the recorded one."""
+        proofs = self._run.proofs.values()
+        names = {re.escape(name) for each in proofs for name in each.start.variables}
+        ends = {each.made["runs"][end - 1] for each in proofs for end in each.ends}
+        variables = f"^({'|'.join(sorted(names))})$"
+        return Options(len(self._run.losses), ends, True, variables, limit=np.inf)
+
+    def fed(self, graph: tf.Graph, step: int, feeds: Mapping[Any, Any]) -> Dict[Any, Any]:
+        """Returns the feeds of a step: those of the script, replaced by the recorded ones."""
+        recorded = dict(self._run.inputs[step - 1])
+        if step == 1:
+            with graph.as_default():
+                for each in v1.global_variables():
+                    recorded.pop(each.name, None)
+        try:
+            tensors = {graph.as_graph_element(name): value for name, value in recorded.items()}
+        except (KeyError, ValueError) as error:
+            raise ProofError(f"the model has no such input as the recorded one: {error}") from error
+        names = {each.name for each in tensors}
+        for key, value in feeds.items():
+            parts = tf.nest.flatten(key, expand_composites=True)
+            if names.isdisjoint(graph.as_graph_element(each).name for each in parts):
+                tensors[key] = value
+        return tensors
+
+    def load(self, run: Any, state: Mapping[str, Any]) -> List[str]:
+        """Writes the recorded start into the variables of an optimizer's state.
+
+        Returns the names of those that the script itself starts with other values, although the
+        recorded optimizer began its training there.
+        """
+        proof = self.proof_of(key[len(VARIABLE) :] for key in state if key.startswith(VARIABLE))
+        recorded = dict(state_files.arrays_of(proof.start))
+        rows = {
+            key: ids
+            for name, ids in proof.made.get("rows", {}).items()
+            for key in keys_of(name, proof.start.slots[name])
+        }
+        own = {key: np.array(value) for key, value in run(dict(state)).items()}
+        shapes = ({(k, k in rows or np.shape(x)) for k, x in y.items()} for y in (own, recorded))
+        wrong = {key for key, _ in set.symmetric_difference(*shapes)} - {RECORD, GLOBAL_STEP}
+        if wrong:
+            raise ProofError(f"the recorded optimizer has another state: {quoted(sorted(wrong))}")
+        others, is_first = [], is_fresh(proof)
+        for key, variable in state.items():
+            array, value = own[key], recorded[key]
+            part: Any = ... if array.shape == np.shape(value) else rows[key]
+            is_slot = not key.startswith(VARIABLE) and key != GLOBAL_STEP
+            if is_slot and is_first and not np.array_equal(array[part], value):
+                others.append(key)
+            array[part] = value
+            self._assign(run, variable, array)
+        return others
+
+    def load_others(self, run: Any, variables: Mapping[str, Any]) -> None:
+        """Writes the recorded start into other variables of the model."""
+        for name, variable in variables.items():
+            if name in self._run.inputs[0]:
+                self._assign(run, variable, self._run.inputs[0][name])
+
+    def proof_of(self, variables: Iterable[str]) -> Proof:
+        """Returns the proof of variables, or raises a ProofError."""
+        names = set(variables)
+        for each in self._run.proofs.values():
+            if set(each.start.variables) == names:
+                return each
+        raise ProofError(
+            f"no recorded optimizer trains these variables alone: {quoted(sorted(names))}"
+        )
+
+    def _assign(self, run: Any, variable: Any, value: Any) -> None:
+        if self._random is not None and value.dtype == np.float32:
+            to = np.where(self._random.rand(*value.shape) < 0.5, -np.inf, np.inf)
+            value = np.where(value == 0, value, np.nextafter(value, to.astype(np.float32)))
+        run(variable.initializer, {variable.initializer.inputs[1]: value})
 
 
 def trained(path: str, words: Sequence[str], advance: Callable[[int], Any]) -> List[Run]:
-    """Trains as recorded in a file, and twice with moved starts; see `compare_runs`.
+    """Trains as recorded in a file, and twice with moved starts, each time in another process.
 
     Args:
       path: the file of the recorded run.
@@ -32,7 +158,7 @@ def trained(path: str, words: Sequence[str], advance: Callable[[int], Any]) -> L
                 [*command, seed, "--out", str(out), *words],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                universal_newlines=True,
+                text=True,
             )
             if not out.exists():
                 raise ProofError(_reason(done.stdout))

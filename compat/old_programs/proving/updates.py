@@ -15,26 +15,22 @@ from typing import Any, Callable, List, NamedTuple, Sequence
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import GradAndVar, Operation, Tensor, V1Optimizer, Variable
-
-v1 = tf.compat.v1
+from legacy_opt.core.types import GradAndVar, Operation, Tensor, V1Optimizer
 
 
-def replace(
-    stack: contextlib.ExitStack, cls: Any, name: str, function: Callable[..., Any]
-) -> None:
-    """Replaces a method until the stack is closed, by a function that gets the method first."""
-    method = vars(cls).get(name)
-    if not callable(method) or hasattr(method, "is_replaced"):
-        return
+def replace(stack: contextlib.ExitStack, cls: Any, **functions: Callable[..., Any]) -> None:
+    """Replaces methods of a class until the stack is closed. Functions get the method first."""
+    for name, function in functions.items():
+        method = vars(cls).get(name)
+        if callable(method) and not hasattr(method, "is_replaced"):
+            replaced = functools.wraps(method)(_with_method(function, method))
+            replaced.is_replaced = True
+            setattr(cls, name, replaced)
+            stack.callback(setattr, cls, name, method)
 
-    @functools.wraps(method)
-    def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(method, self, *args, **kwargs)
 
-    replaced.is_replaced = True
-    setattr(cls, name, replaced)
-    stack.callback(setattr, cls, name, method)
+def _with_method(function: Any, method: Any) -> Any:
+    return lambda self, *args, **kwargs: function(method, self, *args, **kwargs)
 
 
 class Update(NamedTuple):
@@ -44,70 +40,48 @@ class Update(NamedTuple):
     pairs: Sequence[GradAndVar]  # without those that have no gradient
     operation: Operation
     global_step: Any  # the variable that the optimizer reads, else the one that it increments
-    created: Sequence[Variable]  # the variables that the call created
 
 
 class Updates(List[Update]):
-    """The updates of a script, in the order of the calls; `say` is called with problems.
-
-    Attributes:
-      losses: the losses of which gradients were computed.
-    """
+    """The updates of a script, in the order of the calls; `say` is called with problems."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
-        self.losses: List[Tensor] = []
+        self.losses: List[Tensor] = []  # of which gradients were computed
         self._say, self._depth = say, 0
 
     def watch(self, stack: contextlib.ExitStack) -> None:
-        """Watches all optimizers until the stack is closed, also those of new classes."""
+        """Watches all optimizers that are made until the stack is closed."""
 
-        def watch_class(cls: Any) -> None:
-            replace(stack, cls, "apply_gradients", self._apply_gradients)
-            replace(stack, cls, "compute_gradients", self._compute_gradients)
+        def init(method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            for cls in type(optimizer).__mro__:
+                replace(stack, cls, apply_gradients=self._apply, compute_gradients=self._compute)
+            method(optimizer, *args, **kwargs)
 
-        def init_subclass(cls: Any, **kwargs: Any) -> None:
-            super(V1Optimizer, cls).__init_subclass__(**kwargs)
-            watch_class(cls)
+        replace(stack, V1Optimizer, __init__=init)
 
-        waiting = [V1Optimizer]
-        while waiting:
-            cls = waiting.pop()
-            watch_class(cls)
-            waiting += cls.__subclasses__()
-        V1Optimizer.__init_subclass__ = classmethod(init_subclass)
-        stack.callback(delattr, V1Optimizer, "__init_subclass__")
-
-    def _compute_gradients(self, method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _compute(self, method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         self.losses += [x for x in (*args[:1], kwargs.get("loss")) if isinstance(x, tf.Tensor)]
         return method(optimizer, *args, **kwargs)
 
-    def _apply_gradients(
+    def _apply(
         self, method: Any, optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
     ) -> Any:
         pairs = list(grads_and_vars)  # it may be an iterator
-        count, before = len(self), {id(each) for each in v1.global_variables()}
-        self._depth += 1
+        count, self._depth = len(self), self._depth + 1
         try:
             result = method(optimizer, pairs, *args, **kwargs)
         finally:
             self._depth -= 1
-        if len(self) > count:  # by a call inside
-            return result
         problem = _problem(result)
-        if not problem:
+        if len(self) == count and not problem:  # else a call inside counts
             step = args[0] if args else kwargs.get("global_step")
             if getattr(optimizer, "uses_global_step", False):
                 step = optimizer.global_step_variable()
-            update = Update(
-                copy.copy(optimizer),
-                [(grad, variable) for grad, variable in pairs if grad is not None],
-                getattr(result, "op", result),
-                getattr(optimizer, "_global_step", None) if step is None else step,
-                [each for each in v1.global_variables() if id(each) not in before],
-            )
-            self.append(update)
-        elif not self._depth:
+            step = getattr(optimizer, "_global_step", None) if step is None else step
+            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
+            self.append(Update(copy.copy(optimizer), pairs, getattr(result, "op", result), step))
+        elif len(self) == count and not self._depth:
             self._say(f"{type(optimizer).__name__} is not recorded: {problem}")
         return result
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
-import sys
 import threading
-from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +15,9 @@ from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 
 from .plans import Plan, Plans, read_variable
-from .replayed import Options, Replayed
 from .tracks import Track, explained
-from .updates import Update, Updates, replace
+from .training_replay import Options, Replayed
+from .updates import Updates, replace
 
 v1 = tf.compat.v1
 
@@ -27,12 +25,8 @@ v1 = tf.compat.v1
 class Recorder:
     """Records the training of a script in this process, and ends it after the last step.
 
-    Args:
-      options: the `Options`.
-      say: is called with what a user should know at once.
-      advance: is called with 1 after each step.
-      write: is called with the `Run`, once; not if there was no step.
-      replayed: the `Replayed` run whose start and inputs this training gets, or None.
+    It calls `say` with what a user should know at once, `advance` with 1 after each step, and
+    `write` with the `Run`, once. The training gets the start and the inputs of a `replayed` run.
     """
 
     def __init__(
@@ -71,9 +65,7 @@ class Recorder:
         self._unwatched = session_class.run
         with contextlib.ExitStack() as stack:
             stack.callback(self._finish, "the script ended")
-            replace(stack, session_class, "run", self._run)
-            replace(stack, session_class, "close", self._close)
-            replace(stack, session_class, "make_callable", self._make_callable)
+            replace(stack, session_class, run=self._run, close=self._close)
             self._updates.watch(stack)
             yield
 
@@ -82,38 +74,29 @@ class Recorder:
             self._finish("the session was closed")
         method(session)
 
-    def _make_callable(
-        self, method: Any, session: Any, fetches: Any, feed_list: Any = None, *args: Any, **kw: Any
-    ) -> Any:
-        if feed_list is None and self._plans.of(session.graph, fetches, ()).updates:
-            return functools.partial(session.run, fetches, None)
-        return method(session, fetches, feed_list, *args, **kw)
-
     def _run(
         self, method: Any, session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kw: Any
     ) -> Any:
         run = lambda fetches, feeds: method(session, fetches, feeds, *args, **kw)  # noqa: E731
         plan = self._plans.of(session.graph, fetches, feed_dict or ())
-        if session is self._session:
-            self._find_changes(plan)
-        elif plan.updates and self._session is not None and not self._is_done:
+        is_other = self._session not in (None, session) and not self._is_done
+        if plan.updates and is_other:
             self._leave_out("trainings in other sessions: only the first session is recorded")
-            return run(fetches, feed_dict)
-        if not plan.updates:
+        if session is self._session and not self._is_done:
+            self._find_changes(plan)
+        if is_other or not plan.updates:
             return run(fetches, feed_dict)
         with self._lock:
-            results = None
-            if not self._is_done:
-                results = self._step(session, run, fetches, feed_dict or {}, plan)
+            done = None if self._is_done else self._step(session, run, fetches, feed_dict, plan)
             if self._is_done:
-                _end_script()
-            return results
+                raise SystemExit(0)
+            return done
 
     def _find_changes(self, plan: Plan) -> None:
         """Ends the recording if a run call changes variables without their optimizer."""
         others = [each for i, each in self._tracks.items() if each and i not in plan.updates]
-        changed = {name for each in others for name in each.operations & {*plan.written[-1]}}
-        if changed and not self._is_done:
+        changed = {name for each in others for name in each.operations & plan.written[-1]}
+        if changed:
             self._leave_out(
                 f"after step {len(self._losses)}, the script changes {quoted(sorted(changed))} "
                 "without their optimizer: later steps are not recorded"
@@ -125,26 +108,20 @@ class Recorder:
         try:
             tracks = self._tracks_of(session, plan)
             if tracks and self._replayed:
-                feeds = self._replayed.fed(session.graph, number, feeds)
+                feeds = self._replayed.fed(session.graph, number, feeds or {})
         except ProofError as error:
             self._is_done = True
             raise SystemExit(f"legacy-opt prove replay: {error}") from error
         if not tracks:
             return run(fetches, feeds)
-        inputs = plan.inputs if self._has_inputs else []
-        results = run(
-            {
-                "theirs": fetches,
-                "tracks": {i: each.fetches for i, each in tracks.items()},
-                "loss": [] if plan.loss is None else [plan.loss],
-                "inputs": {each.name: each for each in inputs},
-            },
-            feeds,
-        )
-        for i, each in tracks.items():
-            each.step(number, results["tracks"][i])
-        self._losses.append(float(np.mean(results["loss"])) if results["loss"] else np.nan)
-        self._add_inputs({**results["inputs"], **self._first_inputs})
+        losses = [] if plan.loss is None else [plan.loss]
+        inputs = {each.name: each for each in plan.inputs if self._has_inputs}
+        all_fetches = [fetches, [each.fetches for each in tracks], losses, inputs]
+        theirs, values, losses, inputs = run(all_fetches, feeds)
+        for track, value in zip(tracks, values):
+            track.step(number, value)
+        self._losses.append(float(np.mean(losses)) if losses else np.nan)
+        self._add_inputs({**inputs, **self._first_inputs})
         self._first_inputs = {}
         if number in self._options.ends:
             self._end()
@@ -158,47 +135,40 @@ class Recorder:
                 "--limit, or fewer --variables)"
             )
             self._finish()
-        return results["theirs"]
+        return theirs
 
-    def _tracks_of(self, session: Any, plan: Plan) -> Dict[int, Track]:
+    def _tracks_of(self, session: Any, plan: Plan) -> List[Track]:
         """Returns the tracks of a run call, and starts those that begin with this run."""
-        for i in plan.updates:
-            if i not in self._tracks:
-                track = self._track(self._updates[i], plan.written[i], plan.written[-1])
-                self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
-                if track and self._replayed:
-                    run = functools.partial(self._unwatched, session)
-                    track.made["starts"] = self._replayed.load(run, track.state)
-                if track:
-                    track.start(self._values(session, track.state))
-        if self._session is None and any(self._tracks.values()):
+        run = functools.partial(self._unwatched, session)
+        for i in sorted(plan.updates.keys() - self._tracks.keys()):
+            track = self._track(plan, i)
+            self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
+            if track and self._replayed:
+                track.made["starts"] = self._replayed.load(run, track.state)
+            if track:
+                track.start(_values(run, track.state))
+        tracks = [each for each in self._tracks.values() if each]
+        if self._session is None and tracks:
             self._session = session
             if plan.problems and self._has_inputs:
                 self._leave_out(f"inputs: {'; '.join(plan.problems[:5])}")
                 self._has_inputs = False
-            self._start_others(session, plan)
-        return {i: each for i, each in self._tracks.items() if each and i in plan.updates}
+            known = {each.name for track in tracks for each in track.state.values()}
+            found = session.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+            others = {x.name: x for x in found if x.op.name in plan.variables}
+            others = {name: x for name, x in others.items() if name not in known}
+            self._first_inputs = _values(run, others) if self._has_inputs else {}
+            if self._replayed:
+                self._replayed.load_others(run, others)
+        return [each for i, each in self._tracks.items() if each and i in plan.updates]
 
-    def _start_others(self, session: Any, plan: Plan) -> None:
-        """Records the first values of the variables that no optimizer has."""
-        tracks = [each for each in self._tracks.values() if each]
-        known = {each.name for track in tracks for each in track.state.values()}
-        with session.graph.as_default():
-            found = [x for x in v1.global_variables() if x.op.name in plan.variables]
-        others = {each.name: each for each in found if each.name not in known}
-        if self._has_inputs:
-            self._first_inputs = self._values(session, others)
-        if self._replayed:
-            self._replayed.load_others(functools.partial(self._unwatched, session), others)
-
-    def _track(
-        self, update: Update, foreign: Collection[str], written: Collection[str]
-    ) -> Optional[Track]:
+    def _track(self, plan: Plan, i: int) -> Optional[Track]:
+        """Returns the track of an update, or None if this cannot be recorded."""
+        update, variables = plan.updates[i], {}
         name = type(update.optimizer).__name__
-        variables = {}
         for gradient, each in update.pairs:
             dtype, read = each.dtype.base_dtype.name, read_variable(gradient)
-            if read in written:
+            if read in plan.written[-1]:
                 self._leave_out(
                     f"{name}: a gradient is the variable {read!r}, which each step changes"
                 )
@@ -214,7 +184,7 @@ class Recorder:
             return None
         record = self._replayed and self._replayed.proof_of(variables).record
         track = Track(update, variables, record)
-        changed = sorted(track.operations & {*foreign})
+        changed = sorted(track.operations & plan.written[i])
         if changed:
             self._leave_out(f"{name}: other operations change {quoted(changed)}, too")
             return None
@@ -222,28 +192,20 @@ class Recorder:
             self._leave_out(f"{name}: its rule, because {track.reason}")
         return track
 
-    def _values(self, session: Any, variables: Any) -> Any:
-        """Returns copies of variables: what a Session returns may share their memory."""
-        return {name: np.array(x) for name, x in self._unwatched(session, dict(variables)).items()}
-
     def _add_inputs(self, fetched: Mapping[str, Any]) -> None:
-        if not self._has_inputs:
-            return
         try:
             inputs = {name: _storable(name, each) for name, each in fetched.items()}
+            self._nbytes += sum(each.nbytes for each in inputs.values())
+            self._inputs.append(inputs)
         except ProofError as error:
             self._leave_out(f"inputs: {error}")
             self._has_inputs = False
-        else:
-            self._inputs.append(inputs)
-            self._nbytes += sum(each.nbytes for each in inputs.values())
 
     def _end(self) -> None:
-        """Adds the states after the last step, which one run fetches, to the tracks."""
-        tracks = [each for each in self._tracks.values() if each and not each.has_end]
-        values = self._unwatched(self._session, [each.state for each in tracks])
-        for track, state in zip(tracks, values):
-            track.end({key: np.array(value) for key, value in state.items()})
+        run = functools.partial(self._unwatched, self._session)
+        for each in self._tracks.values():
+            if each and not each.has_end:
+                each.end(_values(run, each.state))
 
     def _finish(self, why: str = "") -> None:
         """Writes what was recorded, once; `why` says what ended it early."""
@@ -268,7 +230,7 @@ class Recorder:
             names = [each.name, *(f"{each.name}_{i}" for i in range(1, len(tracks)))]
             name = next(x for x in names if x not in proofs)
             proofs[name], problem = each.proof(), ""
-            if not self._replayed:
+            if not self._replayed and proofs[name].has_rule:
                 proofs[name], problem = explained(proofs[name])
             if problem:
                 self._leave_out(f"{name}: its rule, because {problem}")
@@ -279,12 +241,9 @@ class Recorder:
         self._write(Run(proofs, self._losses[:steps], inputs, made))
 
 
-def _end_script() -> None:
-    if threading.current_thread() is not threading.main_thread():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)  # SystemExit would end this thread alone
-    raise SystemExit(0)
+def _values(run: Any, variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+    """Returns copies of variables: what a Session returns may share their memory."""
+    return {name: np.array(value) for name, value in run(dict(variables)).items()}
 
 
 def _storable(name: str, value: Any) -> np.ndarray:
