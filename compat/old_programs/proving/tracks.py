@@ -13,7 +13,7 @@ from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows
 from legacy_opt.recorded.proofs import reference
 from legacy_opt.recorded.proofs.judging import BOUND, largest_error
-from legacy_opt.recorded.proofs.proof import Arrays, End, Gradient, Proof
+from legacy_opt.recorded.proofs.proof import Arrays, End, Proof
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import GLOBAL_STEP, VARIABLE
 
@@ -50,16 +50,14 @@ class Track:
         self.made = {"by": "record", "arguments": descriptions.constants_of(update.optimizer)}
         self.nbytes = 0
         self._states: Dict[int, Dict[str, Any]] = {}  # by steps: 0, and the ends
-        self._gradients: List[Dict[str, Gradient]] = []
+        self._gradients: List[Dict[str, Any]] = []
         self._hyperparameters: List[Dict[str, float]] = []
         self._runs: List[int] = []  # numbers of run calls
-        self._touched: Arrays = {}  # by variables: whether a row had a gradient
-        self._owners: Dict[str, str] = {}  # these variables, by names of arrays of the state
+        self._owners: Dict[str, str] = {}  # of arrays with rows: from their names to variables
         for name, each in variables.items():
             group, rows = self._record.group_of(name, shape_of(each)), shape_of(each)[:1]
-            is_sparse = isinstance(gradients[name], tf.IndexedSlices)
-            if is_sparse and _is_by_rows(group.sparse):
-                self._touched[name] = np.zeros(rows, bool)
+            is_sparse, program = isinstance(gradients[name], tf.IndexedSlices), group.sparse
+            if is_sparse and isinstance(program, Program) and program.by_rows and not program.fades:
                 keys = keys_of(name, group.slots)
                 self._owners.update((x, name) for x in keys if shape_of(self.state[x])[:1] == rows)
 
@@ -77,38 +75,38 @@ class Track:
             else np.array(each)
             for name, each in gradients.items()
         }
-        for name, touched in self._touched.items():
-            touched[found[name].ids] = True
         self.nbytes += _size(found)
         self._gradients.append(found)
         scalars = self._record.hyperparameters.items()
         self._hyperparameters.append({n: float(values.get(n, x.value)) for n, x in scalars})
         self._runs.append(run)
 
-    @property
-    def has_end(self) -> bool:
-        """Whether the state after the last step is known."""
-        return len(self._gradients) in self._states
+    def _rows(self) -> Dict[str, np.ndarray]:
+        """Returns the rows that had gradients until now, but at least one of a variable."""
+        ids = {x: [each[x].ids for each in self._gradients] for x in {*self._owners.values()}}
+        found = {name: np.unique(np.concatenate(x)) for name, x in ids.items()}
+        return {name: x if x.size else np.zeros(1, int) for name, x in found.items()}
 
     def end(self, state: Arrays) -> None:
         """Adds the state after the last step."""
-        rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
+        rows = self._rows()
         of_rows = {key: Rows(rows[n], state[key][rows[n]]) for key, n in self._owners.items()}
         self._states[len(self._gradients)] = end = {**state, **of_rows}
         self.nbytes += _size({key: x for key, x in end.items() if key.startswith(VARIABLE)})
 
     def proof(self) -> Proof:
         """Returns the proof of what was added, up to the last end."""
-        for each in self._touched.values():
-            each[:1] |= not each.any()
-        rows = {name: np.flatnonzero(each) for name, each in self._touched.items()}
+        rows = self._rows()
         states = {step: self._arrays(step, rows) for step in sorted(self._states)}
         count = max(states)
         made = {"runs": self._runs[:count], **self.made}
         if rows:
             made["rows"] = {name: each.tolist() for name, each in rows.items()}
         gradients = [
-            {n: _renumbered(x, rows[n]) if n in rows else x for n, x in each.items()}
+            {
+                name: x._replace(ids=np.searchsorted(rows[name], x.ids)) if name in rows else x
+                for name, x in each.items()
+            }
             for each in self._gradients[:count]
         ]
         start, last = (self._saved(step, states[step]) for step in (0, count))
@@ -137,17 +135,9 @@ class Track:
         return state_files.state_from({**arrays, **others})
 
 
-def _is_by_rows(program: Any) -> bool:
-    return isinstance(program, Program) and program.by_rows and not program.fades
-
-
 def _size(arrays: Mapping[str, Any]) -> int:
     parts = [each if isinstance(each, Rows) else (each,) for each in arrays.values()]
     return sum(x.nbytes for each in parts for x in each)
-
-
-def _renumbered(gradient: Any, rows: np.ndarray) -> Rows:
-    return gradient._replace(ids=np.searchsorted(rows, gradient.ids))
 
 
 def keys_of(name: str, slots: Mapping[str, Any]) -> List[str]:

@@ -7,18 +7,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-)
+from subprocess import PIPE, STDOUT
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -31,8 +21,6 @@ from legacy_opt.recorded.proofs.reference import is_fresh
 from legacy_opt.recorded.state_files import GLOBAL_STEP, RECORD, VARIABLE
 
 from .tracks import keys_of
-
-v1 = tf.compat.v1
 
 
 class Options(NamedTuple):
@@ -48,15 +36,13 @@ class Options(NamedTuple):
 class Replayed:
     """A recorded run whose start and inputs a training gets.
 
-    Args:
-      run: the `Run`.
-      seed: if given, all float numbers of the start are moved by one rounding of float32.
+    If a `seed` is given, all float numbers of the start are moved by one rounding of float32.
     """
 
     def __init__(self, run: Run, seed: Optional[int] = None) -> None:
         if not run.inputs:
             raise ProofError("the inputs of the model were not recorded: record with --inputs")
-        self._run = run
+        self._run, self._inputs = run, [dict(each) for each in run.inputs]
         self._random = None if seed is None else np.random.RandomState(seed)
 
     @property
@@ -70,13 +56,9 @@ class Replayed:
 
     def fed(self, graph: tf.Graph, step: int, feeds: Mapping[Any, Any]) -> Dict[Any, Any]:
         """Returns the feeds of a step: those of the script, replaced by the recorded ones."""
-        recorded = dict(self._run.inputs[step - 1])
-        if step == 1:
-            with graph.as_default():
-                for each in v1.global_variables():
-                    recorded.pop(each.name, None)
+        recorded = self._inputs[step - 1].items()
         try:
-            tensors = {graph.as_graph_element(name): value for name, value in recorded.items()}
+            tensors = {graph.as_graph_element(name): value for name, value in recorded}
         except (KeyError, ValueError) as error:
             raise ProofError(f"the model has no such input as the recorded one: {error}") from error
         names = {each.name for each in tensors}
@@ -92,7 +74,7 @@ class Replayed:
         Returns the names of those that the script itself starts with other values, although the
         recorded optimizer began its training there.
         """
-        proof = self.proof_of(key[len(VARIABLE) :] for key in state if key.startswith(VARIABLE))
+        proof = self.proof_of([x[len(VARIABLE) :] for x in state if x.startswith(VARIABLE)])
         recorded = dict(state_files.arrays_of(proof.start))
         rows = {
             key: ids
@@ -116,20 +98,17 @@ class Replayed:
         return others
 
     def load_others(self, run: Any, variables: Mapping[str, Any]) -> None:
-        """Writes the recorded start into other variables of the model."""
+        """Writes the recorded start, which is among the first inputs, into other variables."""
         for name, variable in variables.items():
-            if name in self._run.inputs[0]:
-                self._assign(run, variable, self._run.inputs[0][name])
+            if name in self._inputs[0]:
+                self._assign(run, variable, self._inputs[0].pop(name))
 
-    def proof_of(self, variables: Iterable[str]) -> Proof:
+    def proof_of(self, names: Collection[str]) -> Proof:
         """Returns the proof of variables, or raises a ProofError."""
-        names = set(variables)
         for each in self._run.proofs.values():
-            if set(each.start.variables) == names:
+            if {*each.start.variables} == {*names}:
                 return each
-        raise ProofError(
-            f"no recorded optimizer trains these variables alone: {quoted(sorted(names))}"
-        )
+        raise ProofError(f"no recorded optimizer trains only these: {quoted(sorted(names))}")
 
     def _assign(self, run: Any, variable: Any, value: Any) -> None:
         if self._random is not None and value.dtype == np.float32:
@@ -139,39 +118,21 @@ class Replayed:
 
 
 def trained(path: str, words: Sequence[str], advance: Callable[[int], Any]) -> List[Run]:
-    """Trains as recorded in a file, and twice with moved starts, each time in another process.
+    """Trains a script as recorded in a file, and twice with moved starts, in other processes.
 
-    Args:
-      path: the file of the recorded run.
-      words: the script and its arguments, after options of `legacy-opt run`.
-      advance: is called with 1 after each training.
-
-    Raises:
-      ProofError: a training failed, or trained less.
+    `words` are the script and its arguments, after options of `legacy-opt run`. `advance` is called
+    with 1 after each training. Raises a ProofError if a training failed, or trained less.
     """
     runs = []
     command = [sys.executable, "-m", "legacy_opt", "prove", "record", "--replay", path]
     with tempfile.TemporaryDirectory() as folder:
         for seed in "", "1", "2":
             out = Path(folder) / f"{seed}.run"
-            done = subprocess.run(
-                [*command, seed, "--out", str(out), *words],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            arguments = [*command, seed, "--out", str(out), *words]
+            output = subprocess.run(arguments, stdout=PIPE, stderr=STDOUT, text=True).stdout
             if not out.exists():
-                raise ProofError(_reason(done.stdout))
+                lines = [each.strip() for each in output.splitlines() if each.strip()]
+                raise ProofError(f"the training failed: {'; '.join(lines[-2:])}")
             runs.append(proofs.read_run(out))
             advance(1)
     return runs
-
-
-def _reason(output: str) -> str:
-    """Returns why a script that printed some lines was not recorded."""
-    lines = [each.strip() for each in output.splitlines() if each.strip()]
-    for start in "legacy-opt prove replay: ", "legacy-opt run: ":
-        for each in lines:
-            if each.startswith(start):
-                return each[len(start) :]
-    return f"the training failed: {'; '.join(lines[-2:]) or 'it prints nothing'}"

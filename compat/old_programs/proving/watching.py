@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set
 
 import numpy as np
 import tensorflow as tf
@@ -43,7 +43,8 @@ class Recorder:
         self._updates = Updates(self._leave_out)
         self._plans = Plans(self._updates)
         self._lock = threading.RLock()
-        self._tracks: Dict[int, Optional[Track]] = {}  # by positions of updates
+        self._tracks: Dict[int, Track] = {}  # by positions of updates
+        self._seen: Set[int] = set()  # positions, also of updates that are not recorded
         self._session: Any = None
         self._losses: List[float] = []
         self._inputs: List[Dict[str, np.ndarray]] = []
@@ -94,8 +95,8 @@ class Recorder:
 
     def _find_changes(self, plan: Plan) -> None:
         """Ends the recording if a run call changes variables without their optimizer."""
-        others = [each for i, each in self._tracks.items() if each and i not in plan.updates]
-        changed = {name for each in others for name in each.operations & plan.written[-1]}
+        others = [each.operations for i, each in self._tracks.items() if i not in plan.updates]
+        changed = plan.written[-1].intersection(set().union(*others))
         if changed:
             self._leave_out(
                 f"after step {len(self._losses)}, the script changes {quoted(sorted(changed))} "
@@ -126,7 +127,7 @@ class Recorder:
         if number in self._options.ends:
             self._end()
         self._advance(1)
-        nbytes = self._nbytes + sum(each.nbytes for each in self._tracks.values() if each)
+        nbytes = self._nbytes + sum(each.nbytes for each in self._tracks.values())
         if number == self._options.steps:
             self._finish()
         elif nbytes > self._options.limit * 1e6:
@@ -140,27 +141,27 @@ class Recorder:
     def _tracks_of(self, session: Any, plan: Plan) -> List[Track]:
         """Returns the tracks of a run call, and starts those that begin with this run."""
         run = functools.partial(self._unwatched, session)
-        for i in sorted(plan.updates.keys() - self._tracks.keys()):
+        for i in [x for x in plan.updates if x not in self._seen]:
+            self._seen.add(i)
             track = self._track(plan, i)
-            self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
-            if track and self._replayed:
-                track.made["starts"] = self._replayed.load(run, track.state)
             if track:
+                if self._replayed:
+                    track.made["starts"] = self._replayed.load(run, track.state)
                 track.start(_values(run, track.state))
-        tracks = [each for each in self._tracks.values() if each]
-        if self._session is None and tracks:
+                self._tracks = {**self._tracks, i: track}  # other threads may read the old ones
+        if self._session is None and self._tracks:
             self._session = session
             if plan.problems and self._has_inputs:
                 self._leave_out(f"inputs: {'; '.join(plan.problems[:5])}")
                 self._has_inputs = False
-            known = {each.name for track in tracks for each in track.state.values()}
+            known = {x.name for each in self._tracks.values() for x in each.state.values()}
             found = session.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
-            others = {x.name: x for x in found if x.op.name in plan.variables}
-            others = {name: x for name, x in others.items() if name not in known}
+            found = [x for x in found if x.op.name in plan.variables]
+            others = {x.name: x for x in found if x.name not in known}
             self._first_inputs = _values(run, others) if self._has_inputs else {}
             if self._replayed:
                 self._replayed.load_others(run, others)
-        return [each for i, each in self._tracks.items() if each and i in plan.updates]
+        return [each for i, each in self._tracks.items() if i in plan.updates]
 
     def _track(self, plan: Plan, i: int) -> Optional[Track]:
         """Returns the track of an update, or None if this cannot be recorded."""
@@ -204,8 +205,7 @@ class Recorder:
     def _end(self) -> None:
         run = functools.partial(self._unwatched, self._session)
         for each in self._tracks.values():
-            if each and not each.has_end:
-                each.end(_values(run, each.state))
+            each.end(_values(run, each.state))
 
     def _finish(self, why: str = "") -> None:
         """Writes what was recorded, once; `why` says what ended it early."""
@@ -217,8 +217,7 @@ class Recorder:
                 self._write_run(why)
 
     def _write_run(self, why: str) -> None:
-        tracks = [each for each in self._tracks.values() if each]
-        if not tracks or not self._losses:
+        if not self._losses:
             return
         if why and len(self._losses) < self._options.steps:
             steps = f"{len(self._losses)} of {self._options.steps} steps"
@@ -226,14 +225,15 @@ class Recorder:
         with contextlib.suppress(Exception):  # the session may be closed: then up to the last end
             self._end()
         proofs: Dict[str, Proof] = {}
-        for each in tracks:
-            names = [each.name, *(f"{each.name}_{i}" for i in range(1, len(tracks)))]
-            name = next(x for x in names if x not in proofs)
-            proofs[name], problem = each.proof(), ""
-            if not self._replayed and proofs[name].has_rule:
-                proofs[name], problem = explained(proofs[name])
+        for each in self._tracks.values():
+            proof, problem, name = each.proof(), "", each.name
+            if not self._replayed and not each.reason:
+                proof, problem = explained(proof)
             if problem:
                 self._leave_out(f"{name}: its rule, because {problem}")
+            while name in proofs:
+                name += "_1"
+            proofs[name] = proof
         steps = max(each.made["runs"][-1] for each in proofs.values())
         made: Dict[str, Any] = {"by": "record", "left_out": self.left_out}
         inputs = self._inputs[:steps] if self._has_inputs else ()
