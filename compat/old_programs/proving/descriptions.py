@@ -21,8 +21,7 @@ from legacy_opt.recorded.arrays.interpreter import stored_shape
 from legacy_opt.recorded.records import Group, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.state_files import GLOBAL_STEP, SHARED, VARIABLE, slot_key
 
-from .plans import upstream, written
-from .updates import Update
+from .updates import Update, upstream, written
 
 v1 = tf.compat.v1
 _NOTHING = Function((), {})
@@ -117,6 +116,13 @@ def _tensor(optimizer: Any, name: str) -> Any:
 def shape_of(variable: Variable) -> Tuple[int, ...]:
     """Returns the shape of a variable, which is fully defined."""
     return tuple(int(each) for each in variable.shape.as_list() if each is not None)
+
+
+def without_updates(record: Record, reason: str) -> Record:
+    """Returns a record that only describes the state, and the `reason` for this."""
+    groups = tuple(x._replace(dense=reason, sparse=reason, first=None) for x in record.groups)
+    rule = {"before": _NOTHING, "after": _NOTHING, "groups": groups}
+    return record._replace(global_step=None, clipping=None, **rule)
 
 
 def constants_of(optimizer: Any) -> Dict[str, Any]:

@@ -14,10 +14,9 @@ import tensorflow as tf
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs.proof import Proof, ProofError, Run
 
-from .plans import Plan, Plans, read_variable
 from .tracks import Track, explained
 from .training_replay import Options, Replayed
-from .updates import Updates, replace
+from .updates import Plan, Updates, read_variable, replace
 
 v1 = tf.compat.v1
 
@@ -41,7 +40,6 @@ class Recorder:
         self._replayed = replayed
         self.left_out: List[str] = []
         self._updates = Updates(self._leave_out)
-        self._plans = Plans(self._updates)
         self._lock = threading.RLock()
         self._tracks: Dict[int, Track] = {}  # by positions of updates
         self._seen: Set[int] = set()  # positions, also of updates that are not recorded
@@ -79,7 +77,7 @@ class Recorder:
         self, method: Any, session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kw: Any
     ) -> Any:
         run = lambda fetches, feeds: method(session, fetches, feeds, *args, **kw)  # noqa: E731
-        plan = self._plans.of(session.graph, fetches, feed_dict or ())
+        plan = self._updates.plan_of(session.graph, fetches, feed_dict or ())
         is_other = self._session not in (None, session) and not self._is_done
         if plan.updates and is_other:
             self._leave_out("trainings in other sessions: only the first session is recorded")
@@ -115,9 +113,8 @@ class Recorder:
             raise SystemExit(f"legacy-opt prove replay: {error}") from error
         if not tracks:
             return run(fetches, feeds)
-        losses = [] if plan.loss is None else [plan.loss]
         inputs = {each.name: each for each in plan.inputs if self._has_inputs}
-        all_fetches = [fetches, [each.fetches for each in tracks], losses, inputs]
+        all_fetches = [fetches, [each.fetches for each in tracks], plan.losses, inputs]
         theirs, values, losses, inputs = run(all_fetches, feeds)
         for track, value in zip(tracks, values):
             track.step(number, value)
