@@ -348,6 +348,15 @@ def test_sessions_that_are_closed_and_run_calls_that_fail():
     assert len(train(wrong)[0].losses) == 4
 
 
+def test_callables_end_the_recording():
+    def called(w, loss):
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+        return lambda run: (run(operation), run.__self__.make_callable(operation)())
+
+    run, said = train(called)
+    assert len(run.losses) == 1 and said == ["steps in callables, such as those of Keras' fit"]
+
+
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
     out = tmp_path / "missing" / "run"
     assert cli.main(["prove", "record", "--out", str(out), "--", "train.py"]) == 2

@@ -65,6 +65,8 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             stack.callback(self._finish, "the script ended")
             replace(stack, session_class, run=self._run, close=self._close)
+            for name in "make_callable", "_make_callable_from_options":  # the latter is for Keras
+                replace(stack, session_class, **{name: self._make_callable})
             self._updates.watch(stack)
             yield
 
@@ -72,6 +74,15 @@ class Recorder:
         if session is self._session:
             self._finish("the session was closed")
         method(session)
+
+    def _make_callable(
+        self, method: Any, session: Any, fetches: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        names = [*fetches.fetch, *fetches.target] if hasattr(fetches, "target") else fetches
+        if not self._is_done and self._updates.plan_of(session.graph, names, ()).updates:
+            self._leave_out("steps in callables, such as those of Keras' fit")
+            self._finish()
+        return method(session, fetches, *args, **kwargs)
 
     def _run(
         self, method: Any, session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kw: Any
