@@ -292,8 +292,8 @@ def _constants_of(optimizer: Any) -> Dict[str, Any]:
 
 
 def _is_constant(value: Any) -> bool:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    is_finite = type(value) in (bool, int, float) and abs(value) < math.inf
+    values: Any = value if isinstance(value, (list, tuple)) else [value]
+    is_finite = isinstance(value, (int, float)) and abs(value) < math.inf
     return is_finite or all(isinstance(each, str) for each in values)
 
 

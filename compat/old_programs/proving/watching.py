@@ -234,11 +234,11 @@ class Recorder:
             self._end()
         proofs: Dict[str, Proof] = {}
         for each in self._tracks.values():
-            proof, problem, name = each.proof(), "", each.name
+            proof, name = each.proof(), each.name
             if not self._replayed and not each.reason:
                 proof, problem = explained(proof)
-            if problem:
-                self._leave_out(f"{name}: its rule, because {problem}")
+                if problem:
+                    self._leave_out(f"{name}: its rule, because {problem}")
             while name in proofs:
                 name += "_1"
             proofs[name] = proof
