@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from typing import Any, Dict, List
+from typing import Any, List
 
 from .. import plain_text, special_files
 from . import run_command, tables, terminal
@@ -43,7 +43,6 @@ def add_command(commands: terminal.Commands):
     add("--inputs", action="store_true", help="record what the model is fed, too")
     add("--variables", metavar="REGEX", default="", help="record only variables with such names")
     add("--limit", type=float, default=256, metavar="MB", help="the largest size (default: 256)")
-    add("--go-on", action="store_true", help="do not end the script after the last step")
     add("--replay", nargs=2, metavar=("FILE", "SEED"), help=argparse.SUPPRESS)
     run_command.add_options(parser)
     run_command.add_script(parser)
@@ -67,50 +66,41 @@ def _record(arguments: argparse.Namespace) -> int:
     recorders: List[Any] = []
     with tables.progress("steps", arguments.steps, sys.stderr, " step") as advance:
 
-        def scope() -> Any:
+        def scope() -> Any:  # after the installed TensorFlow was checked
             recorders.append(_recorder(arguments, advance))
             return recorders[0].watching()
 
-        ended = None
         try:
-            code: Any = run_command.execute(arguments, scope)
+            with terminal.exit_on_sigterm():
+                code: Any = run_command.execute(arguments, scope)
         except SystemExit as error:
-            code, ended = error.code, error
-    if recorders and not recorders[0].has_written:
-        _say(
-            "nothing was recorded"
-            if recorders[0].left_out  # which was said
-            else "nothing was recorded: no step of a tf.compat.v1.train.Optimizer ran in a Session "
-            "(steps of Keras' fit are not seen)"
-        )
-        return code if code and isinstance(code, int) else terminal.BAD_INPUT
-    if ended is not None:
-        raise ended
-    return code
+            code = error.code
+    if not recorders or recorders[0].has_written:
+        return code
+    if not recorders[0].left_out:  # which was said
+        _say("no step of a tf.compat.v1.train.Optimizer ran in a Session (Keras' fit is not seen)")
+    _say("nothing was recorded")
+    return code or terminal.BAD_INPUT
 
 
 def _recorder(arguments: argparse.Namespace, advance: Any) -> Any:
     from legacy_opt import proofs
+    from legacy_opt.proofs import replaying
 
-    from ..old_programs.proving import replayed, watching
+    from ..old_programs.proving import training_replay, watching
 
     steps, old = arguments.steps, None
     every = arguments.every or max(1, steps // 10)
-    options = watching.Options(
-        steps,
-        {1, steps, *range(every, steps + 1, every)},
-        arguments.inputs,
-        arguments.variables,
-        arguments.limit,
-        arguments.go_on,
-    )
+    ends = {1, steps, *range(every, steps + 1, every)}
+    chosen = arguments.inputs, arguments.variables, arguments.limit
+    options = training_replay.Options(steps, ends, *chosen)
     if arguments.replay:
         path, seed = arguments.replay
-        old = replayed.Replayed(proofs.read_run(path), int(seed) if seed else None)
+        old = training_replay.Replayed(proofs.read_run(path), int(seed) if seed else None)
         options = old.options
 
     def write(run: Any) -> None:
-        made = {**run.made, "command": arguments.argv, "versions": _versions()}
+        made = {**run.made, "command": arguments.argv, "versions": replaying.versions()}
         try:
             proofs.write_run(arguments.out, run._replace(made=made))
         except (OSError, ValueError) as error:
@@ -120,11 +110,6 @@ def _recorder(arguments: argparse.Namespace, advance: Any) -> Any:
 
     leave_out = lambda text: _say(f"not recorded: {text}")  # noqa: E731
     return watching.Recorder(options, leave_out, advance, write, old)
-
-
-def _versions() -> Dict[str, str]:
-    names = ["legacy_opt", "tensorflow", "numpy"]
-    return {name: str(sys.modules[name].__version__) for name in names if name in sys.modules}
 
 
 def _say_what(path: str, run: Any) -> None:

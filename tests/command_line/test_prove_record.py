@@ -9,6 +9,8 @@ from legacy_opt import proofs
 from tests.support.paths import ROOT
 
 SCRIPT = """
+import os
+import signal
 import sys
 import numpy as np
 import tensorflow as tf
@@ -22,7 +24,9 @@ train_op = optimizer.minimize(loss, global_step=step)
 with tf.train.MonitoredTrainingSession() as session:
     for i in range(int(sys.argv[2])):
         session.run(train_op, {x: np.full([4, 3], i + 1.0)})
-print("trained")
+print("trained", flush=True)
+if "kill" in sys.argv:
+    os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(7)
 """
 
@@ -64,6 +68,14 @@ def test_a_script_that_ends_earlier_keeps_its_exit_code_and_is_replayed(script, 
     code, output, errors = prove("replay", out, "--", script, 0.2, 3)
     assert code == 1 and "DIFFERS: in step 1, 'kernel'" in output, errors
     assert "what differs first: the optimizer" in output
+
+
+@pytest.mark.one_lane
+def test_a_script_that_is_killed_by_sigterm(script, tmp_path):
+    out = tmp_path / "run.proof"
+    code, output, errors = prove("record", "--out", out, "--", script, 0.1, 3, "kill")
+    assert (code, output) == (143, "trained\n"), errors
+    assert len(proofs.read_run(out).losses) == 3
 
 
 @pytest.mark.one_lane

@@ -1,8 +1,7 @@
 """Trainings in Sessions, recorded in this process."""
 
 import concurrent.futures
-import os
-import signal
+import contextlib
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import proofs
 from legacy_opt.compat import cli
-from legacy_opt.compat.old_programs.proving.replayed import Options, Replayed
+from legacy_opt.compat.old_programs.proving.training_replay import Options, Replayed
 from legacy_opt.compat.old_programs.proving.watching import Recorder
 from legacy_opt.recorded.proofs import reference
 
@@ -44,11 +43,10 @@ def build(optimizer, dropout=False):
 def record(optimizer, steps=STEPS, replayed=None, train=None, **options):
     """Trains, and returns the recorded run and what was said."""
     runs, said = [], []
-    chosen = Options(steps, {1, 3, steps}, **{"inputs": True, "goes_on": True, **options})
-    if replayed is not None:
-        chosen = replayed.options._replace(goes_on=True)
+    chosen = Options(steps, {1, 3, steps}, **{"inputs": True, **options})
+    chosen = chosen if replayed is None else replayed.options
     recorder = Recorder(chosen, said.append, lambda count: None, runs.append, replayed)
-    with tf.Graph().as_default(), recorder.watching():
+    with contextlib.suppress(SystemExit), tf.Graph().as_default(), recorder.watching():
         train_op = build(optimizer, **(train or {}))
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
@@ -192,24 +190,25 @@ def test_another_change_of_the_variables_ends_the_recording():
         for i in range(4):
             session.run(train_op, feeds(i))
         session.run(clip)
-        session.run(train_op, feeds(4))
+        with pytest.raises(SystemExit):
+            session.run(train_op, feeds(4))
     assert len(runs[0].losses) == 4 and "after step 4, the script changes" in said[0]
     assert [*runs[0].proofs["Adam"].ends] == [1, 4]
 
 
 def test_the_script_is_ended_and_nothing_stays_watched():
     methods = v1.Session.run, v1.train.Optimizer.apply_gradients
-    with pytest.raises(SystemExit):
-        record(decayed_adam, steps=4, goes_on=False)
+    assert len(record(decayed_adam, steps=4)[0].losses) == 4
     assert (v1.Session.run, v1.train.Optimizer.apply_gradients) == methods
 
 
-def train(build_step, steps=4, runs=None, **options):
+def train(build_step, steps=4, **options):
     """Trains a vector `w` with the function returned by `build_step(w, loss)`."""
-    runs, said = [] if runs is None else runs, []
-    chosen = Options(steps, {1, steps}, False, **{"goes_on": True, **options})
-    recorder = Recorder(chosen, said.append, lambda count: None, runs.append)
-    with tf.Graph().as_default(), recorder.watching():
+    runs, said = [], []
+    recorder = Recorder(
+        Options(steps, {1, steps}, False, **options), said.append, lambda count: None, runs.append
+    )
+    with contextlib.suppress(SystemExit), tf.Graph().as_default(), recorder.watching():
         w = v1.get_variable("w", [3], initializer=v1.constant_initializer([1.0, 2.0, 3.0]))
         operation = build_step(w, tf.reduce_sum(w**4))
         with v1.Session() as session:
@@ -331,18 +330,7 @@ def test_subclasses_keep_their_rule_or_hyperparameters():
     assert "'other' has a constraint" in train(constrained)[1][0]
 
 
-def test_other_ways_to_run_steps():
-    def called(w, loss):
-        operation, functions = v1.train.AdamOptimizer(0.1).minimize(loss), []
-
-        def step(run):
-            functions[:] = functions or [run.__self__.make_callable(operation)]
-            functions[0]()
-
-        return step
-
-    run, said = train(called)
-    assert not said and len(run.losses) == 4
+def test_sessions_that_are_closed_and_run_calls_that_fail():
     run, said = train(lambda w, loss: v1.train.AdamOptimizer(0.1).minimize(loss), 6)
     assert len(run.losses) == 4
     assert said == run.made["left_out"] == ["more than 4 of 6 steps: the session was closed"]
@@ -359,6 +347,29 @@ def test_other_ways_to_run_steps():
 
     assert len(train(wrong)[0].losses) == 4
 
+    def first_fails(w, loss):
+        other = v1.train.GradientDescentOptimizer(0.1)
+        fails = other.minimize(loss * v1.placeholder(tf.float32, [], "missing"))
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+
+        def step(run):
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                run(fails)
+            run(operation)
+
+        return step
+
+    assert len(train(first_fails)[0].losses) == 4
+
+
+def test_callables_end_the_recording():
+    def called(w, loss):
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+        return lambda run: (run(operation), run.__self__.make_callable(operation)())
+
+    run, said = train(called)
+    assert len(run.losses) == 1 and said == ["steps in callables, such as those of Keras' fit"]
+
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
     out = tmp_path / "missing" / "run"
@@ -366,10 +377,7 @@ def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
     assert "--out: there is no folder" in capsys.readouterr().err
 
 
-def test_steps_after_the_last_end_the_script_again_also_in_threads(monkeypatch):
-    codes = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-
+def test_steps_after_the_last_end_the_script_again_also_in_threads():
     def stubborn(w, loss):
         operation, count = v1.train.AdamOptimizer(0.1).minimize(loss), []
 
@@ -385,22 +393,5 @@ def test_steps_after_the_last_end_the_script_again_also_in_threads(monkeypatch):
 
         return step
 
-    run, _ = train(stubborn, steps=2, goes_on=False)
-    assert len(run.losses) == 2 and codes == [0]
-
-
-def test_a_signal_ends_the_script_and_the_run_is_written():
-    def interrupted(w, loss):
-        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
-
-        def step(run):
-            run(operation)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        return step
-
-    before, runs = signal.getsignal(signal.SIGTERM), []
-    with pytest.raises(SystemExit) as error:
-        train(interrupted, runs=runs)
-    assert len(runs[0].losses) == 1 and "more than 1 of 4 steps" in runs[0].made["left_out"][0]
-    assert error.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
+    run, _ = train(stubborn, steps=2)
+    assert len(run.losses) == 2

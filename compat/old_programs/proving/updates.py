@@ -1,4 +1,4 @@
-"""Watches the optimizers of a script: which operation trains which variables, by which gradients.
+"""Watches the optimizers of a script, and finds what a run call of a Session reaches.
 
 Optimizers call each other: a subclass calls `apply_gradients` of its base class, a wrapper that of
 the optimizer inside it. The innermost call counts, because it gets the gradients as they are
@@ -10,27 +10,44 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import threading
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+import re
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import GradAndVar, Operation, Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import GradAndVar, Operation, Tensor, V1Optimizer
 
-v1 = tf.compat.v1
+# Operations whose results differ from run to run: inputs, and random numbers.
+_SOURCE = re.compile(
+    "IteratorGetNext|OptionalGetValue|Queue(Many|UpTo)?Dequeue|QueueDequeue|ReaderRead|Unstage|"
+    "(Eager)?PyFunc|Random|Multinomial|(Parameterized)?TruncatedNormal|\\w*CandidateSampler|"
+    "Stateful(Random|TruncatedNormal|StandardNormal|Uniform)"
+)
+_VARIABLE = re.compile("Variable(V2)?$|VarHandleOp$")
+_WRITE = re.compile("Assign|Apply|Scatter")
+_CALL = re.compile("(Stateful)?PartitionedCall$|If$|While$")
 
 
 class Update(NamedTuple):
     """A call of `apply_gradients`."""
 
     optimizer: V1Optimizer  # a copy, with the attributes that it had in the training step
-    pairs: Sequence[GradAndVar]  # without those that have no gradient
+    pairs: List[GradAndVar]  # without those that have no gradient
     operation: Operation
-    loss: Optional[Tensor]
     global_step: Any  # the variable that the optimizer reads, else the one that it increments
-    decayed: Optional[List[str]]  # the names of the decayed variables; None for all
-    created: Sequence[Variable]  # the variables that the call created
+
+
+class Plan(NamedTuple):
+    """What a run call reaches."""
+
+    updates: Mapping[int, Update] = {}  # by positions in the list of updates
+    inputs: Collection[Tensor] = ()  # what the caller feeds, and the results of sources
+    variables: Collection[str] = ()  # the names of the operations of variables
+    # By updates, and for -1 of all: the variables that something other than the update writes.
+    written: Mapping[int, Set[str]] = {-1: set()}
+    losses: Tuple[Tensor, ...] = ()  # the first one, if there is one
+    problems: Tuple[str, ...] = ()  # why a training with the same inputs may differ
 
 
 class Updates(List[Update]):
@@ -38,103 +55,83 @@ class Updates(List[Update]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
-        self._say = say
-        self._losses: Dict[int, Tensor] = {}  # by ids of optimizers; 0 for the last of all
-        self._threads = threading.local()
+        self.losses: List[Tensor] = []  # of which gradients were computed
+        self._say, self._depth = say, 0
+        self._plans: Dict[Any, Plan] = {}  # equal calls have the same plan
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Scope that watches all optimizers, also those of classes that are defined in it."""
-        replaced: List[Tuple[Any, str, Any]] = []
-        watch_class = functools.partial(self._watch_class, replaced)
+    def watch(self, stack: contextlib.ExitStack) -> None:
+        """Watches all optimizers that are made until the stack is closed."""
 
-        def init_subclass(cls: Any, **kwargs: Any) -> None:
-            super(V1Optimizer, cls).__init_subclass__(**kwargs)
-            watch_class(cls)
+        def init(method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            for cls in type(optimizer).__mro__:
+                replace(stack, cls, apply_gradients=self._apply, compute_gradients=self._compute)
+            method(optimizer, *args, **kwargs)
 
-        waiting = [V1Optimizer]
-        while waiting:
-            cls = waiting.pop()
-            watch_class(cls)
-            waiting += cls.__subclasses__()
-        V1Optimizer.__init_subclass__ = classmethod(init_subclass)
-        try:
-            yield
-        finally:
-            del V1Optimizer.__init_subclass__
-            for cls, name, method in replaced:
-                setattr(cls, name, method)
+        replace(stack, V1Optimizer, __init__=init)
 
-    def _watch_class(self, replaced: List[Tuple[Any, str, Any]], cls: Any) -> None:
-        watched = {"apply_gradients": self._apply_gradients, "compute_gradients": self._gradients}
-        for name, function in watched.items():
-            method = vars(cls).get(name)
-            if callable(method) and not hasattr(method, "is_watched"):
-                wrapped = functools.wraps(method)(_method(function, method))
-                wrapped.is_watched = True
-                setattr(cls, name, wrapped)
-                replaced.append((cls, name, method))
-
-    def _gradients(self, method: Any, optimizer: Any, args: Tuple[Any, ...], kwargs: Any) -> Any:
-        loss = args[0] if args else kwargs.get("loss")
-        if isinstance(loss, tf.Tensor):
-            self._losses[id(optimizer)] = self._losses[0] = loss
+    def _compute(self, method: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        self.losses += [x for x in (*args[:1], kwargs.get("loss")) if isinstance(x, tf.Tensor)]
         return method(optimizer, *args, **kwargs)
 
-    def _apply_gradients(self, method: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        args, name = list(args), "grads_and_vars"
-        pairs = list(args[0] if args else kwargs[name])  # it may be an iterator
-        if args:
-            args[0] = pairs
-        else:
-            kwargs[name] = pairs
-        calls = vars(self._threads).setdefault("calls", [])
-        call = {"is_known": False, "problem": ""}
-        calls.append(call)
-        before = {id(each) for each in v1.global_variables()}
+    def _apply(
+        self, method: Any, optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        pairs = list(grads_and_vars)  # it may be an iterator
+        count, self._depth = len(self), self._depth + 1
         try:
-            result = method(optimizer, *args, **kwargs)
+            result = method(optimizer, pairs, *args, **kwargs)
         finally:
-            calls.pop()
-        if not call["is_known"]:
-            call["problem"] = _problem(result) or call["problem"]
-            call["is_known"] = not _problem(result)
-            if call["is_known"]:
-                created = [each for each in v1.global_variables() if id(each) not in before]
-                step = args[1] if len(args) > 1 else kwargs.get("global_step")
-                self.append(self._update(optimizer, pairs, result, step, created))
-        if calls:
-            calls[-1]["is_known"] |= call["is_known"]
-            calls[-1]["problem"] = call["problem"]
-        elif not call["is_known"]:
-            self._say(f"{type(optimizer).__name__} is not recorded: {call['problem']}")
+            self._depth -= 1
+        problem = _problem(result)
+        if len(self) == count and not problem:  # else a call inside counts
+            step = args[0] if args else kwargs.get("global_step")
+            if getattr(optimizer, "uses_global_step", False):
+                step = optimizer.global_step_variable()
+            step = getattr(optimizer, "_global_step", None) if step is None else step
+            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
+            self.append(Update(copy.copy(optimizer), pairs, getattr(result, "op", result), step))
+        elif len(self) == count and not self._depth:
+            self._say(f"{type(optimizer).__name__} is not recorded: {problem}")
         return result
 
-    def _update(
-        self, optimizer: Any, pairs: Any, result: Any, step: Any, created: Sequence[Variable]
-    ) -> Update:
-        pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
-        operation = result if isinstance(result, tf.Operation) else result.op
-        loss = self._losses.get(id(optimizer), self._losses.get(0))
-        if loss is not None and loss.graph is not operation.graph:
-            loss = None
-        decays = getattr(optimizer, "decays", None)
-        decayed = [each.op.name for _, each in pairs if decays is None or decays(each)]
-        read = getattr(optimizer, "global_step_variable", lambda: None)
-        step = read() if getattr(optimizer, "uses_global_step", False) else step
-        return Update(
-            copy.copy(optimizer),
-            pairs,
-            operation,
-            loss,
-            getattr(optimizer, "_global_step", None) if step is None else step,
-            None if len(decayed) == len(pairs) else decayed,
-            created,
+    def plan_of(self, graph: tf.Graph, fetches: Any, feeds: Iterable[Any]) -> Plan:
+        """Returns the plan of a run call; it is empty if the Session will refuse the call."""
+        if not self:
+            return Plan()
+        try:
+            fetched, fed = ([*map(graph.as_graph_element, _flat(x))] for x in (fetches, [*feeds]))
+        except (TypeError, ValueError, KeyError, RuntimeError):
+            return Plan()
+        names = (frozenset(x.name for x in each) for each in (fetched, fed))
+        key = id(graph), len(self), *names
+        if key not in self._plans:
+            self._plans[key] = self._plan(graph, fetched, fed)
+        return self._plans[key]
+
+    def _plan(self, graph: tf.Graph, fetched: List[Any], fed: List[Tensor]) -> Plan:
+        cut = {each.name for each in fed}
+        reached = upstream([getattr(each, "op", each) for each in fetched], cut)
+        updates = {i: x for i, x in enumerate(self) if x.operation in reached}
+        inputs, problems = list(fed), []
+        for each in sorted(reached, key=lambda each: each.name):
+            if _CALL.match(each.type):
+                problems.append(f"{each.name!r} calls functions, which may be random")
+            elif _SOURCE.match(each.type) and not graph.is_fetchable(each):
+                problems.append(f"{each.name!r} is in a condition or loop, and gives other inputs")
+            elif _SOURCE.match(each.type):
+                inputs += [x for x in _readable(each) if x.name not in cut and x.op in reached]
+        losses = [x for x in fetched if getattr(x, "shape", None) == () and x.dtype.is_floating]
+        # Other losses may need more feeds.
+        losses = [x for x in self.losses + losses if x.op in reached]
+        others = {i: written(reached - upstream([x.operation], cut)) for i, x in updates.items()}
+        return Plan(
+            updates=updates,
+            inputs=inputs,
+            variables={each.name for each in reached if _VARIABLE.match(each.type)},
+            written={**others, -1: written(reached)},
+            losses=tuple(filter(graph.is_fetchable, losses))[:1],
+            problems=tuple(problems),
         )
-
-
-def _method(function: Any, method: Any) -> Any:
-    return lambda self, *args, **kwargs: function(method, self, args, kwargs)
 
 
 def _problem(result: Any) -> str:
@@ -148,3 +145,68 @@ def _problem(result: Any) -> str:
     if not hasattr(result, "op") and not isinstance(result, tf.Operation):
         return f"its apply_gradients returns {type(result).__name__}, and no operation"
     return ""
+
+
+def replace(stack: contextlib.ExitStack, cls: Any, **functions: Callable[..., Any]) -> None:
+    """Replaces methods of a class until the stack is closed. Functions get the method first."""
+    for name, function in functions.items():
+        method = vars(cls).get(name)
+        if callable(method) and not hasattr(method, "is_replaced"):
+            replaced = functools.wraps(method)(_with_method(function, method))
+            replaced.is_replaced = True
+            setattr(cls, name, replaced)
+            stack.callback(setattr, cls, name, method)
+
+
+def _with_method(function: Any, method: Any) -> Any:
+    return lambda self, *args, **kwargs: function(method, self, *args, **kwargs)
+
+
+def written(operations: Iterable[Operation]) -> Set[str]:
+    """Returns the names of variables that operations write."""
+    writes = (each for each in operations if _WRITE.search(each.type))
+    return {x.op.name for each in writes for x in [*each.inputs][:1]}
+
+
+def read_variable(gradient: Any) -> str:
+    """Returns the name of the variable whose value a gradient is; "" if it is computed.
+
+    Such a gradient may be fetched when the variable has changed already.
+    """
+    operation = getattr(gradient, "values", gradient).op
+    while re.match("(Ref)?Identity$|Read|Assign", operation.type) and len(operation.inputs):
+        operation = operation.inputs[0].op
+    return operation.name if _VARIABLE.match(operation.type) else ""
+
+
+def _flat(structure: Any) -> List[Any]:
+    """Returns the leaves of nested fetches; `tf.nest` cannot sort the keys of some dicts."""
+    if isinstance(structure, Mapping):
+        structure = list(structure.values())
+    if isinstance(structure, (list, tuple)):
+        return [leaf for each in structure for leaf in _flat(each)]
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [each for each in leaves if each is not None]
+
+
+def upstream(operations: Iterable[Operation], cut: Collection[str] = ()) -> set:
+    """Returns operations and all that they depend on, but not what only sources depend on."""
+    found, waiting = set(), list(operations)
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            if not _SOURCE.match(each.type):
+                waiting += [x.op for x in each.inputs if x.name not in cut]
+            waiting += each.control_inputs
+    return found
+
+
+def _readable(operation: Operation) -> Iterable[Tensor]:
+    """Yields the results of a source; variants become the tensors that are made of them."""
+    for tensor in operation.outputs:
+        if tensor.dtype not in (tf.variant, tf.resource):
+            yield tensor
+        elif tensor.dtype == tf.variant:
+            for consumer in tensor.consumers():
+                yield from _readable(consumer)
