@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import (
     Any,
     Callable,
@@ -52,6 +53,7 @@ KINDS = {
 }
 _WITH_SCALARS = ("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")
 _ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
+_SIDES = {("Sqrt", "Add"): "outside", ("Add", "Sqrt"): "inside"}
 _FACTORS = (2.0, 0.5, -1.0)
 _DECAY = 2.0**-5
 _LIVE = 1e-6  # error bars
@@ -84,13 +86,11 @@ class Rewrite(NamedTuple):
     users: Union[int, str, None] = None
     slot: str = ""  # the name of a further slot that gets `new`
     text: str = ""  # a sentence; by default, the formulas before and after the edit
+    words: str = ""  # before these formulas
 
 
 def _edited(part: Part, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
-    """Writes a program or function with changes; a RecordError if operands do not fit.
-
-    Also returns a text, the formulas before and after the first change.
-    """
+    """Returns a program or function with changes, and a text; see `Rewrite`."""
     graph = Graph("float64")
     values: List[Value] = []
     changed: Dict[int, Value] = {}  # the new values, by positions in `rewrites`
@@ -141,27 +141,15 @@ def _edited(part: Part, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
             factor = None if factor is None else read(name, factor).position
             changes[name] = Change(how, read(name, i).position, factor)
         new = Program(part.by_rows, nodes, read(_RESULT, part.value).position, changes)
+    if rewrites[0].text:
+        return new, rewrites[0].text
     at, users = rewrites[0].at, rewrites[0].users
     place, after = (users, values[users]) if isinstance(users, int) else (at, changed[0])
     following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
     while part.nodes[place].level == SCALAR and following:  # a formula of tensors says more
         place, after = following[0], values[following[0]]
         following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
-    text = f"{shown(new, after.position)} instead of {shown(part, place)}"
-    return new, _of_root(part, place, after.node.operation) + text
-
-
-def _of_root(part: Part, place: int, operation: str) -> str:
-    """Returns words for a formula with a root that becomes another operation, or a root."""
-    old = part.nodes[place]
-    if (old.operation == "Sqrt") == (operation == "Sqrt"):
-        return ""
-    inner = part.nodes[old.inputs[0]] if old.operation == "Sqrt" else old
-    scalars = [i for i in inner.inputs if part.nodes[i].level == SCALAR]
-    if len(scalars) != 1 or {inner.operation, operation} - {"Add", "Sqrt"}:
-        return ""
-    side = "inside" if operation == "Sqrt" else "outside"
-    return f"{shown(part, scalars[0])} is {side} of the root: "
+    return new, f"{rewrites[0].words}{shown(new, after.position)} instead of {shown(part, place)}"
 
 
 def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[Rewrite]:
@@ -190,7 +178,7 @@ def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> It
                 yield Rewrite("bypass", i, each)
             if nodes[each].dtype in FLOATS:
                 yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in _FACTORS)
-            yield from _swaps(nodes, i, place)
+            yield from _swaps(part, i, place)
         if node.operation in _ORDERED:
             a, b = node.inputs[-2:]
             yield Rewrite("order", i, (i, {a: b, b: a}))
@@ -198,16 +186,21 @@ def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> It
             yield from (Rewrite("hyperparameter", i, ("Mul", i, each)) for each in names)
 
 
-def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[Rewrite]:
-    a = nodes[i].inputs[place]
+def _swaps(part: Part, i: int, place: int) -> Iterator[Rewrite]:
+    nodes, a = part.nodes, part.nodes[i].inputs[place]
 
-    def has_scalar(node: Node, place: int) -> bool:
-        operands = node.inputs if node.operation in _WITH_SCALARS else ()
-        return [nodes[x].level for j, x in enumerate(operands) if j != place] == [SCALAR]
+    def scalar_of(node: Node, place: int) -> Optional[int]:
+        others = [x for j, x in enumerate(node.inputs) if j != place]
+        is_it = node.operation in _WITH_SCALARS and nodes[others[0]].level == SCALAR
+        return others[0] if is_it else None
 
     for j, x in enumerate(nodes[a].inputs):
-        if nodes[x].level != SCALAR and (has_scalar(nodes[i], place) or has_scalar(nodes[a], j)):
-            yield Rewrite("swap", i, (a, {x: (i, {a: x})}))
+        found = [scalar_of(nodes[i], place), scalar_of(nodes[a], j)]
+        scalars = [each for each in found if each is not None]
+        if nodes[x].level != SCALAR and scalars:
+            where = _SIDES.get((nodes[i].operation, nodes[a].operation))
+            words = f"{shown(part, scalars[0])} is {where} of the root: " if where else ""
+            yield Rewrite("swap", i, (a, {x: (i, {a: x})}), words=words)
 
 
 def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[Rewrite]:
@@ -244,8 +237,9 @@ def edits(proof: Proof) -> Iterator[Edit]:
 def edits_of(
     proof: Proof,
     record: Record,
-    further: Callable[[Program, Record], Iterable[Sequence[Rewrite]]] = lambda *_: (),
+    further: Callable[[Program], Iterable[Sequence[Rewrite]]] = lambda _: (),
     kinds: Optional[Collection[str]] = None,
+    starts: Iterable[float] = (0.0, 0.125, 1.0),
 ) -> Iterator[Edit]:
     """Yields edits of a rule, of which some may be equal.
 
@@ -254,15 +248,20 @@ def edits_of(
       record: the rule, of float64.
       further: a function that returns further edits of a program.
       kinds: the kinds of edits of programs; by default, all.
+      starts: other first values of slots and shared variables.
     """
     record = _readable(record)
     rows = any(isinstance(each, Rows) for each in proof.gradients[0].values())
     groups = [record.group_of(name, each.shape) for name, each in proof.start.variables.items()]
-    used = [each for each in record.groups if each in groups]
     yield from _of_functions(record)
-    for group in used:
-        yield from _of_group(record, group, rows, further, kinds)
-    yield from _of_starts(record)
+    for group in record.groups:
+        if group in groups:
+            yield from _of_group(record, group, rows, further, kinds)
+    for (name, old, dtype), start in itertools.product(record.starts, starts):
+        if dtype in FLOATS and start != old:
+            new = record.with_starts({name: start})
+            new = new._replace(initial=without(record.initial, [name]))
+            yield Edit("start", f"{name} starts at {start:.7g}", new)
     yield from _of_ids(record) if rows else ()
 
 
@@ -282,7 +281,7 @@ def _tried(part: Part, rewrites: Iterable[Sequence[Rewrite]]) -> Iterator[Tuple[
     for each in rewrites:
         with contextlib.suppress(RecordError):  # the operands do not fit
             new, text = _edited(part, each)
-            yield each[0], each[0].text or text, new
+            yield each[0], text, new
 
 
 def _of_functions(record: Record) -> Iterator[Edit]:
@@ -309,31 +308,22 @@ def _of_group(record: Record, group: Group, rows: bool, further: Any, kinds: Any
         if not isinstance(program, Program):
             continue
         found = [*_of_nodes(program, names, {}), *_of_slots(program, group, betas)]
-        found = [*([each] for each in found), *further(program, record)]
+        found = [*([each] for each in found), *further(program)]
         found = [each for each in found if kinds is None or each[0].kind in kinds]
         for rewrite, text, new in _tried(program, found):
             slots = dict(group.slots)
             if rewrite.slot:
                 slots[rewrite.slot] = slots[str(rewrite.users)]._replace(initial=0.0)
-            yield edit(rewrite.kind, text, slots=slots, **{field: new})
+            yield edit(rewrite.kind, text, slots=slots, **{field: new.pruned()})
         for name in program.changes:
             new = program._replace(changes=without(program.changes, [name]))
-            yield edit("frozen", f"{name} never changes", **{field: new})
+            yield edit("frozen", f"{name} never changes", **{field: new.pruned()})
         is_elementwise = {each.level for each in program.nodes} <= {SCALAR, ELEMENT}
         if field == "sparse" and is_elementwise and not program.needs_all_elements:
             new = program._replace(by_rows=not program.by_rows)
             rows_of = {True: "only the rows of the gradient are", False: "all rows are"}
             text = f"{rows_of[new.by_rows]} updated; {rows_of[program.by_rows]} by the rule"
             yield edit("rows", text, sparse=new)
-
-
-def _of_starts(record: Record) -> Iterator[Edit]:
-    for name, old, dtype in record.starts:
-        for start in (0.0, 0.125, 1.0):
-            if dtype in FLOATS and start != old:
-                new = record.with_starts({name: start})
-                new = new._replace(initial=without(record.initial, [name]))
-                yield Edit("start", f"{name} starts at {start:.7g}", new)
 
 
 def _of_ids(record: Record) -> Iterator[Edit]:
