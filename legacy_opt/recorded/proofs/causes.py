@@ -7,19 +7,7 @@ named only if it then explains all variables, and a second proof with other numb
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -46,7 +34,7 @@ _ENOUGH = 20  # steps to compare, if there is a difference in them
 _STEPS = 3  # of a training whose result is far away
 _DEPTH = 3  # the largest number of edits
 _SEED = 1_000_003  # of the second proof
-# Kinds of edits, the likeliest first; other kinds are single edits, or the first ones.
+# Kinds of edits, the likeliest first. Other kinds are single edits, or the first of several.
 _LIKELY = "start ids rows step bias first unused swapped swap bypass old again maximum decay move"
 _KINDS = (*_LIKELY.split(), "added")
 _COMPANIONS = ("start", "decay")  # edits that may show only together with another one
@@ -97,7 +85,7 @@ def find(
 
 def _cause(
     proof: Proof, found: Found, is_wide: bool, train: Train, constants: Sequence[float]
-) -> Optional[str]:
+) -> Any:
     """Returns why variables with the same kind of gradients differ, or ""; None if they do not."""
     variables = proof.start.variables
     smallest = sorted(variables, key=lambda name: (variables[name].size, name))
@@ -124,7 +112,7 @@ def _cause(
     return ""
 
 
-def _of_variables(proof: Proof, names: Collection[str], last: int) -> Proof:
+def _of_variables(proof: Proof, names: Any, last: int) -> Proof:
     """Returns the proof of some variables, up to the step `last`."""
 
     def part(values: Mapping[str, Any]) -> Dict[str, Any]:

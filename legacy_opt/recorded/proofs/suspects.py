@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from legacy_opt.programs.operations import FLOATS
 from legacy_opt.programs.program import GRADIENT, NUMBER, SCALAR, TENSOR, Input, Program
@@ -32,16 +21,13 @@ _VERBS = {"Add": "is added to", "Mul": "multiplies", "RealDiv": "divides"}
 
 
 def suspects(
-    proof: Proof,
-    record: Record,
-    constants: Sequence[float],
-    kinds: Optional[Collection[str]] = None,
+    proof: Proof, record: Record, constants: Sequence[float], kinds: Sequence[str] = ()
 ) -> Iterator[Edit]:
     """Yields edits of a rule in the plain form.
 
     Args:
       proof: the proof.
-      record: the rule, of float64.
+      record: the rule.
       constants: numbers that the implementation knows, such as defaults of its arguments.
       kinds: the kinds of edits of programs; by default, all.
     """
@@ -51,7 +37,7 @@ def suspects(
         for rewrites in (_bias, _decays, _factors, _moves):
             yield from rewrites(rule)
 
-    yield from edits_of(proof, record, further, kinds, {0.0, 0.1, 1.0, *constants})
+    yield from edits_of(proof, record, further, kinds, sorted({0.0, 0.1, 1.0, *constants}))
     yield from _of_hyperparameters(proof, record, constants)
 
 
