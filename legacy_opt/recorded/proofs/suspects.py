@@ -17,6 +17,7 @@ from legacy_opt.recorded.records import Record
 Rewrites = Iterator[List[Rewrite]]
 _DECAYS = ("weight_decay", "weight_decay_rate", "l2")
 _EPSILONS = (1e-6, 1e-7, 1e-8, 1e-10)
+_OTHERS = {"Abs": "Square", "Square": "Abs"}
 _VERBS = {"Add": "is added to", "Mul": "multiplies", "RealDiv": "divides"}
 
 
@@ -34,7 +35,7 @@ def suspects(
 
     def further(program: Program) -> Rewrites:
         rule = _Rule(program, record, constants)
-        for rewrites in (_bias, _decays, _factors, _moves):
+        for rewrites in (_bias, _decays, _factors, _moves, _operands):
             yield from rewrites(rule)
 
     yield from edits_of(proof, record, further, kinds, sorted({0.0, 0.1, 1.0, *constants}))
@@ -173,6 +174,25 @@ def _text_of_move(
                 whose = "PyTorch" if is_before else "TensorFlow 1"
                 text = f"{added[0]} is added {when} the bias correction, as in {whose}: {text}"
     return text
+
+
+def _operands(rule: _Rule) -> Rewrites:
+    """Another tensor is read, or another operation is computed."""
+    tensors = [
+        i
+        for i, node in enumerate(rule.nodes)
+        if i in rule.slots or node.operation == "Input" and node.level != SCALAR
+    ]
+    for i, node in enumerate(rule.nodes):
+        for x in [x for x in tensors if x in node.inputs]:
+            for operation in ("Sign", "Abs", "Square", "Sqrt"):
+                yield [Rewrite("operation", x, (operation, x), i)]
+            for y in tensors:
+                if y != x and i not in rule.needed[y]:
+                    yield [Rewrite("operand", x, (y, {}), i)]
+                    yield [Rewrite("operand", x, ("Sub", x, (y, {})), i)]
+        if node.operation in _OTHERS:
+            yield [Rewrite("operation", i, (_OTHERS[node.operation], *node.inputs))]
 
 
 def _of_hyperparameters(proof: Proof, record: Record, constants: Sequence[float]) -> Iterator[Edit]:
