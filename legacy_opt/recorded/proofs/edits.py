@@ -58,7 +58,7 @@ class Edit(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """A change of one value in a program or function."""
+    """A change of one value in a program."""
 
     kind: str  # of the edit
     at: int  # the position of the node
@@ -74,7 +74,7 @@ class Rewrite(NamedTuple):
 
 
 def _edited(part: Program, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
-    """Returns a program or function with changes, and a text; see `Rewrite`."""
+    """Returns a program with changes, and a text; see `Rewrite`."""
     graph = Graph("float64")
     values: List[Value] = []
     changed: Dict[int, Value] = {}  # the new values, by positions in `rewrites`
@@ -141,6 +141,8 @@ def _of_nodes(program: Program, names: Sequence[str]) -> Iterator[Rewrite]:
             for each in np.array([-1, 1]):
                 text = f"the first step is counted as {1 + each}, not as 1"
                 yield Rewrite("step", i, ("Add", i, each), text=text)
+        elif node.operation == "Input" and node.level == SCALAR and node.dtype in FLOATS:
+            yield from (Rewrite("scale", i, ("Mul", i, each)) for each in _FACTORS)
         elif node.detail == _GRADIENT:
             yield Rewrite("decay", i, ("Add", i, ("Mul", _DECAY, VARIABLE)))
         for place, each in enumerate(node.inputs):
@@ -152,7 +154,7 @@ def _of_nodes(program: Program, names: Sequence[str]) -> Iterator[Rewrite]:
         if node.operation in _ORDERED:
             a, b = node.inputs[-2:]
             yield Rewrite("order", i, (i, {a: b, b: a}))
-        if node.dtype in FLOATS and node.inputs and node.level != SCALAR:
+        if node.dtype in FLOATS and node.level != SCALAR:
             yield from (Rewrite("hyperparameter", i, ("Mul", i, each)) for each in names)
 
 

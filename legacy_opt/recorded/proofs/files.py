@@ -12,7 +12,7 @@ import json
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
@@ -68,10 +68,7 @@ def read(path: PathLike) -> Proof:
     return read_with(path, proof_from)
 
 
-_Read = TypeVar("_Read")
-
-
-def read_with(path: PathLike, parse: Callable[[Arrays], _Read]) -> _Read:
+def read_with(path: PathLike, parse: Callable[[Arrays], Any]) -> Any:
     """Returns what `parse` makes of the arrays of a file; a ProofError names the file."""
     path = Path(path)
     try:

@@ -148,12 +148,12 @@ def without(values: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def shown(part: Any, position: int) -> str:
-    """Returns the formula of a node of a program or function, as a text."""
-    slots = {change.node: name for name, change in getattr(part, "changes", {}).items()}
+def shown(program: Program, position: int) -> str:
+    """Returns the formula of a node of a program, as a text."""
+    slots = {change.node: name for name, change in program.changes.items()}
 
     def text(i: int, depth: int, rank: int) -> str:
-        operation, _, _, inputs, detail = part.nodes[i]
+        operation, _, _, inputs, detail = program.nodes[i]
         if operation == "Input":
             kind, name = detail
             name = f"{ {STEP: 't', VALUE: 'variable'}.get(name, name) }"

@@ -92,7 +92,7 @@ def _decays(rule: _Rule) -> Rewrites:
     """Weights decay in another way: by a hyperparameter, or by a constant."""
     value, names = rule.program.value, [name for name in _DECAYS if name in rule.names]
     for rate in (*names, *(each for each in rule.constants if 0 < each < 1)):
-        ways = [
+        ways: List[Any] = [
             ("added to the gradient (L2), not decoupled", g, ("Add", g, ("Mul", rate, VARIABLE)))
             for g in rule.gradient
         ]
@@ -136,7 +136,8 @@ def _moves(rule: _Rule) -> Rewrites:
             is_divisor = node.operation != "RealDiv" or k == 1
             if scalar.level != SCALAR or scalar.operation == "Const" or not is_divisor:
                 continue
-            operations, scalars = [node.operation], [(s, {})]
+            operations: List[str] = [node.operation]
+            scalars: List[Any] = [(s, {})]
             if not rule.needed[s].isdisjoint(rule.inputs(STEP)):  # a correction of a bias
                 operations = ["Mul", "RealDiv"]
                 if scalar.operation == "Sqrt":
@@ -170,8 +171,7 @@ def _text_of_move(
         if node.operation == "Add" and added:
             is_before = y in rule.needed[i] and user != rule.slots.get(y)
             if is_before != (a in rule.needed[i]):
-                when = "after" if is_before else "before"
-                whose = "PyTorch" if is_before else "TensorFlow 1"
+                when, whose = ("after", "PyTorch") if is_before else ("before", "TensorFlow 1")
                 text = f"{added[0]} is added {when} the bias correction, as in {whose}: {text}"
     return text
 
