@@ -40,7 +40,7 @@ KINDS = {
 _WITH_SCALARS = ("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")
 _ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
 _SIDES = {("Sqrt", "Add"): "outside", ("Add", "Sqrt"): "inside"}
-_FACTORS = (2.0, 0.5, -1.0)
+FACTORS = (2.0, 0.5, -1.0)
 _DECAY = 2.0**-5
 _LIVE = 1e-6  # error bars
 _RESULT = "the variable"
@@ -141,15 +141,13 @@ def _of_nodes(program: Program, names: Sequence[str]) -> Iterator[Rewrite]:
             for each in np.array([-1, 1]):
                 text = f"the first step is counted as {1 + each}, not as 1"
                 yield Rewrite("step", i, ("Add", i, each), text=text)
-        elif node.operation == "Input" and node.level == SCALAR and node.dtype in FLOATS:
-            yield from (Rewrite("scale", i, ("Mul", i, each)) for each in _FACTORS)
         elif node.detail == _GRADIENT:
             yield Rewrite("decay", i, ("Add", i, ("Mul", _DECAY, VARIABLE)))
         for place, each in enumerate(node.inputs):
             if nodes[each].dtype == node.dtype and node.operation not in SUMS:
                 yield Rewrite("bypass", i, each)
             if nodes[each].dtype in FLOATS:
-                yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in _FACTORS)
+                yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in FACTORS)
             yield from _swaps(program, i, place)
         if node.operation in _ORDERED:
             a, b = node.inputs[-2:]

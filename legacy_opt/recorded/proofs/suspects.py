@@ -9,7 +9,7 @@ from legacy_opt.programs.operations import FLOATS
 from legacy_opt.programs.program import GRADIENT, NUMBER, SCALAR, TENSOR, Input, Program
 from legacy_opt.recorded.formulas import Graph, Value
 from legacy_opt.recorded.proofs.drawing import RATES
-from legacy_opt.recorded.proofs.edits import VARIABLE, Edit, Rewrite, edits_of
+from legacy_opt.recorded.proofs.edits import FACTORS, VARIABLE, Edit, Rewrite, edits_of
 from legacy_opt.recorded.proofs.plain import STEP, shown
 from legacy_opt.recorded.proofs.proof import Proof
 from legacy_opt.recorded.records import Record
@@ -204,6 +204,9 @@ def _of_hyperparameters(proof: Proof, record: Record, constants: Sequence[float]
             if values != {each}:
                 new = _with_scalars(record, {name: lambda old, x=each: x})
                 yield Edit("unused", f"{name} is not used: it is always {each:.7g}", new)
+        for factor in FACTORS:
+            new = _with_scalars(record, {name: lambda old, x=name, y=factor: old[x] * y})
+            yield Edit("scale", f"{name} is multiplied by {factor:g}", new)
         for other in names:
             one = {name: lambda old, x=other: old[x]}
             both = {**one, other: lambda old, x=name: old[x]}
