@@ -15,13 +15,7 @@ import numpy as np
 from legacy_opt.recorded.arrays.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.edits import power as measured_power
-from legacy_opt.recorded.proofs.proof import (
-    MOST_STEPS,
-    Arrays,
-    Gradient,
-    Proof,
-    ProofError,
-)
+from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, Gradient, Proof, ProofError
 from legacy_opt.recorded.proofs.reference import with_ends
 from legacy_opt.recorded.records import CLIP_NORM, Record, RecordError
 from legacy_opt.recorded.state_files import state_of
@@ -138,13 +132,12 @@ def inputs(
     The variables in `sparse` have sparse gradients. Of those in `extreme`, some gradients are zero,
     infinite, NaN or denormal.
     """
-    weights = {}
+    weights, sizes = {}, {}
     for name, shape in shapes.items():
         weight = random.standard_normal(shape)
         weights[name] = (weight * (random.random_sample(shape) < 0.5)).astype("float32")
-    sizes = {
-        name: 2.0 ** random.uniform(_SMALLEST, _LARGEST, each) for name, each in shapes.items()
-    }
+    for name, shape in shapes.items():
+        sizes[name] = 2.0 ** random.uniform(_SMALLEST, _LARGEST, shape)
 
     def gradient(name: str) -> Gradient:
         ids: Any = ...
@@ -184,13 +177,12 @@ def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
 def _values(record: Record) -> Dict[str, float]:
     found = {}
     for name, (dtype, recorded) in record.hyperparameters.items():
-        if name not in record.fixed and dtype.startswith("float"):
-            value = _VALUES.get(name)
-            # An implementation may ignore a hyperparameter, so the recorded value shows nothing.
-            if recorded is not None and value in (None, recorded):
-                value = other_number(recorded)
-            if value is not None:
-                found[name] = value
+        value = _VALUES.get(name)
+        # An implementation may ignore a hyperparameter, so the recorded value shows nothing.
+        if recorded is not None and value in (None, recorded):
+            value = other_number(recorded)
+        if value is not None and name not in record.fixed and dtype.startswith("float"):
+            found[name] = value
     return found
 
 

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+import itertools
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from legacy_opt.programs import program as programs
 from legacy_opt.programs.operations import COMPARISONS, FLOATS, SUMS
-from legacy_opt.programs.program import ELEMENT, SCALAR, Change, Function, Input, Node, Program
-from legacy_opt.recorded.formulas import Graph, Value, cast
+from legacy_opt.programs.program import ELEMENT, NUMBER, SCALAR, Change, Input, Node, Program
+from legacy_opt.recorded.formulas import Graph, Value
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.proofs.judging import BOUND, largest_error
-from legacy_opt.recorded.proofs.plain import COMPLETED, STEP, shown, without
+from legacy_opt.recorded.proofs.plain import COMPLETED, STEP, plain, shown, without
 from legacy_opt.recorded.proofs.proof import Proof
 from legacy_opt.recorded.proofs.reference import run
 from legacy_opt.recorded.records import Group, Record, RecordError, slot_inputs
@@ -52,14 +39,13 @@ KINDS = {
 }
 _WITH_SCALARS = ("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")
 _ORDERED = ("Sub", "RealDiv", "Pow", "Select", *COMPARISONS)
-_FACTORS = (2.0, 0.5, -1.0)
+_SIDES = {("Sqrt", "Add"): "outside", ("Add", "Sqrt"): "inside"}
+FACTORS = (2.0, 0.5, -1.0)
 _DECAY = 2.0**-5
 _LIVE = 1e-6  # error bars
 _RESULT = "the variable"
 _GRADIENT = (programs.TENSOR, programs.GRADIENT)
 VARIABLE = Input(programs.VALUE, ELEMENT, "float64")
-
-Part = Union[Program, Function]
 
 
 class Edit(NamedTuple):
@@ -72,7 +58,7 @@ class Edit(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """A change of one value in a program or function."""
+    """A change of one value in a program."""
 
     kind: str  # of the edit
     at: int  # the position of the node
@@ -81,21 +67,19 @@ class Rewrite(NamedTuple):
     # read instead of these nodes when the node is computed again.
     new: Any
     # The node that reads `new`; or the slot whose new value does not; None if all users do.
-    users: Union[int, str, None] = None
+    users: Any = None
     slot: str = ""  # the name of a further slot that gets `new`
     text: str = ""  # a sentence; by default, the formulas before and after the edit
+    words: str = ""  # before these formulas
 
 
-def _edited(part: Part, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
-    """Writes a program or function with changes; a RecordError if operands do not fit.
-
-    Also returns a text, the formulas before and after the first change.
-    """
+def _edited(part: Program, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
+    """Returns a program with changes, and a text; see `Rewrite`."""
     graph = Graph("float64")
     values: List[Value] = []
     changed: Dict[int, Value] = {}  # the new values, by positions in `rewrites`
 
-    def read(user: Union[int, str], i: int) -> Value:
+    def read(user: Any, i: int) -> Value:
         for place, new in changed.items():
             users = rewrites[place].users
             if i == rewrites[place].at and (user == users) == isinstance(users, int):
@@ -127,87 +111,64 @@ def _edited(part: Part, rewrites: Sequence[Rewrite]) -> Tuple[Any, str]:
         for place, each in enumerate(rewrites):
             if i == each.at:
                 changed[place] = graph.value(value(each.new))
-    nodes = tuple(graph.nodes)
-    if isinstance(part, Function):
-        results = {name: read(name, i).position for name, i in part.results.items()}
-        new: Any = Function(nodes, results)
-    else:
-        changes = {
-            each.slot: Change(programs.ASSIGN, changed[place].position)
-            for place, each in enumerate(rewrites)
-            if each.slot
-        }
-        for name, (how, i, factor) in part.changes.items():
-            factor = None if factor is None else read(name, factor).position
-            changes[name] = Change(how, read(name, i).position, factor)
-        new = Program(part.by_rows, nodes, read(_RESULT, part.value).position, changes)
+    changes = {
+        each.slot: Change(programs.ASSIGN, changed[place].position)
+        for place, each in enumerate(rewrites)
+        if each.slot
+    }
+    for name, (how, i, factor) in part.changes.items():
+        factor = None if factor is None else read(name, factor).position
+        changes[name] = Change(how, read(name, i).position, factor)
+    new = Program(part.by_rows, tuple(graph.nodes), read(_RESULT, part.value).position, changes)
+    if rewrites[0].text:
+        return new, rewrites[0].text
     at, users = rewrites[0].at, rewrites[0].users
     place, after = (users, values[users]) if isinstance(users, int) else (at, changed[0])
     following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
     while part.nodes[place].level == SCALAR and following:  # a formula of tensors says more
         place, after = following[0], values[following[0]]
         following = [i for i, node in enumerate(part.nodes) if place in node.inputs]
-    text = f"{shown(new, after.position)} instead of {shown(part, place)}"
-    return new, _of_root(part, place, after.node.operation) + text
+    return new, f"{rewrites[0].words}{shown(new, after.position)} instead of {shown(part, place)}"
 
 
-def _of_root(part: Part, place: int, operation: str) -> str:
-    """Returns words for a formula with a root that becomes another operation, or a root."""
-    old = part.nodes[place]
-    if (old.operation == "Sqrt") == (operation == "Sqrt"):
-        return ""
-    inner = part.nodes[old.inputs[0]] if old.operation == "Sqrt" else old
-    scalars = [i for i in inner.inputs if part.nodes[i].level == SCALAR]
-    if len(scalars) != 1 or {inner.operation, operation} - {"Add", "Sqrt"}:
-        return ""
-    side = "inside" if operation == "Sqrt" else "outside"
-    return f"{shown(part, scalars[0])} is {side} of the root: "
-
-
-def _of_nodes(part: Part, names: Sequence[str], powers: Mapping[str, str]) -> Iterator[Rewrite]:
-    """Yields changes of nodes.
-
-    `names` are the hyperparameters by which values are multiplied. `powers` is a dict from shared
-    variables to the hyperparameters of which they are powers.
-    """
-    nodes = part.nodes
+def _of_nodes(program: Program, names: Sequence[str]) -> Iterator[Rewrite]:
+    """Yields changes of nodes; `names` are the hyperparameters by which values are multiplied."""
+    nodes = program.nodes
     for i, node in enumerate(nodes):
-        name = node.detail[1] if node.operation == "Input" else ""
         if node.operation == "Const" and node.dtype in FLOATS:
             yield from (Rewrite("constant", i, each) for each in (0.0, 1.0))
-        elif isinstance(part, Function) and name == COMPLETED:
+        elif node.detail in ((NUMBER, STEP), (NUMBER, COMPLETED)):
             for each in np.array([-1, 1]):
                 text = f"the first step is counted as {1 + each}, not as 1"
                 yield Rewrite("step", i, ("Add", i, each), text=text)
-        elif isinstance(part, Function) and name in powers:
-            yield from (Rewrite("step", i, (each, i, powers[name])) for each in ("Mul", "RealDiv"))
-        elif isinstance(part, Function) and name:
-            yield from (Rewrite("scale", i, ("Mul", i, each)) for each in _FACTORS)
         elif node.detail == _GRADIENT:
             yield Rewrite("decay", i, ("Add", i, ("Mul", _DECAY, VARIABLE)))
         for place, each in enumerate(node.inputs):
             if nodes[each].dtype == node.dtype and node.operation not in SUMS:
                 yield Rewrite("bypass", i, each)
             if nodes[each].dtype in FLOATS:
-                yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in _FACTORS)
-            yield from _swaps(nodes, i, place)
+                yield from (Rewrite("scale", each, ("Mul", each, x), i) for x in FACTORS)
+            yield from _swaps(program, i, place)
         if node.operation in _ORDERED:
             a, b = node.inputs[-2:]
             yield Rewrite("order", i, (i, {a: b, b: a}))
-        if node.dtype in FLOATS and node.inputs and node.level != SCALAR:
+        if node.dtype in FLOATS and node.level != SCALAR:
             yield from (Rewrite("hyperparameter", i, ("Mul", i, each)) for each in names)
 
 
-def _swaps(nodes: Sequence[Node], i: int, place: int) -> Iterator[Rewrite]:
-    a = nodes[i].inputs[place]
+def _swaps(part: Program, i: int, place: int) -> Iterator[Rewrite]:
+    nodes, a = part.nodes, part.nodes[i].inputs[place]
 
-    def has_scalar(node: Node, place: int) -> bool:
-        operands = node.inputs if node.operation in _WITH_SCALARS else ()
-        return [nodes[x].level for j, x in enumerate(operands) if j != place] == [SCALAR]
+    def scalars_of(node: Node, place: int) -> List[int]:
+        others = [x for j, x in enumerate(node.inputs) if j != place]
+        return [x for x in others if nodes[x].level == SCALAR and node.operation in _WITH_SCALARS]
 
     for j, x in enumerate(nodes[a].inputs):
-        if nodes[x].level != SCALAR and (has_scalar(nodes[i], place) or has_scalar(nodes[a], j)):
-            yield Rewrite("swap", i, (a, {x: (i, {a: x})}))
+        scalars = [*scalars_of(nodes[i], place), *scalars_of(nodes[a], j)]
+        if nodes[x].level != SCALAR and scalars:
+            where = _SIDES.get((nodes[i].operation, nodes[a].operation))
+            words = f"{shown(part, scalars[0])} is {where} of the root: " if where else ""
+            yield Rewrite("swap", i, (a, {x: (i, {a: x})}), words=words)
 
 
 def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[Rewrite]:
@@ -232,7 +193,7 @@ def _of_slots(program: Program, group: Group, betas: Sequence[str]) -> Iterator[
 
 def edits(proof: Proof) -> Iterator[Edit]:
     """Yields the edits of a rule that could change what a proof computes."""
-    record = _readable(proof.record.in_dtype("float64"))
+    record = plain(proof.record, short=False)
     known: Any = {(repr(record), NumpyOptimizer)}
     for edit in edits_of(proof, record):
         key = repr(edit.record), edit.optimizer_class
@@ -244,56 +205,33 @@ def edits(proof: Proof) -> Iterator[Edit]:
 def edits_of(
     proof: Proof,
     record: Record,
-    further: Callable[[Program, Record], Iterable[Sequence[Rewrite]]] = lambda *_: (),
-    kinds: Optional[Collection[str]] = None,
+    further: Callable[[Program], Any] = lambda _: (),
+    kinds: Sequence[str] = (),
+    starts: Sequence[float] = (0.0, 0.125, 1.0),
 ) -> Iterator[Edit]:
     """Yields edits of a rule, of which some may be equal.
 
     Args:
       proof: the proof.
-      record: the rule, of float64.
+      record: the rule in the plain form.
       further: a function that returns further edits of a program.
       kinds: the kinds of edits of programs; by default, all.
+      starts: other first values of slots and shared variables.
     """
-    record = _readable(record)
     rows = any(isinstance(each, Rows) for each in proof.gradients[0].values())
     groups = [record.group_of(name, each.shape) for name, each in proof.start.variables.items()]
-    used = [each for each in record.groups if each in groups]
-    yield from _of_functions(record)
-    for group in used:
-        yield from _of_group(record, group, rows, further, kinds)
-    yield from _of_starts(record)
-    yield from _of_ids(record) if rows else ()
-
-
-def _readable(record: Record) -> Record:
-    """Returns a record in which programs may read all hyperparameters and the step."""
-    graph = Graph("float64", record.before.nodes)
-    results = {name: Value(graph, i) for name, i in record.before.results.items()}
-    step = record.global_step or "int64"
-    completed = graph.input(Input(COMPLETED, SCALAR, step))
-    results[STEP] = cast(completed + 1)
-    for name, each in record.hyperparameters.items():
-        results.setdefault(name, graph.input(Input(name, SCALAR, each.dtype)))
-    return record._replace(global_step=step, before=graph.function(results))
-
-
-def _tried(part: Part, rewrites: Iterable[Sequence[Rewrite]]) -> Iterator[Tuple[Rewrite, str, Any]]:
-    for each in rewrites:
-        with contextlib.suppress(RecordError):  # the operands do not fit
-            new, text = _edited(part, each)
-            yield each[0], each[0].text or text, new
-
-
-def _of_functions(record: Record) -> Iterator[Edit]:
-    for field in "before", "after":
-        function = getattr(record, field)
-        found = ([each] for each in _of_nodes(function, (), record.initial))
-        for rewrite, text, new in _tried(function, found):
-            yield Edit(rewrite.kind, text, record._replace(**{field: new}))
     for name in record.after.results:
-        new = record.after._replace(results=without(record.after.results, [name]))
-        yield Edit("frozen", f"{name} never changes", record._replace(after=new))
+        after = record.after._replace(results=without(record.after.results, [name]))
+        yield Edit("frozen", f"{name} never changes", record._replace(after=after))
+    for group in record.groups:
+        if group in groups:
+            yield from _of_group(record, group, rows, further, kinds)
+    for (name, old, dtype), start in itertools.product(record.starts, starts):
+        if dtype in FLOATS and start != old:
+            new = record.with_starts({name: start})
+            new = new._replace(initial=without(record.initial, [name]))
+            yield Edit("start", f"{name} starts at {start:.7g}", new)
+    yield from _of_ids(record) if rows else ()
 
 
 def _of_group(record: Record, group: Group, rows: bool, further: Any, kinds: Any) -> Iterator[Edit]:
@@ -308,17 +246,18 @@ def _of_group(record: Record, group: Group, rows: bool, further: Any, kinds: Any
         program = getattr(group, field)
         if not isinstance(program, Program):
             continue
-        found = [*_of_nodes(program, names, {}), *_of_slots(program, group, betas)]
-        found = [*([each] for each in found), *further(program, record)]
-        found = [each for each in found if kinds is None or each[0].kind in kinds]
-        for rewrite, text, new in _tried(program, found):
-            slots = dict(group.slots)
-            if rewrite.slot:
-                slots[rewrite.slot] = slots[str(rewrite.users)]._replace(initial=0.0)
-            yield edit(rewrite.kind, text, slots=slots, **{field: new})
+        found = [*_of_nodes(program, names), *_of_slots(program, group, betas)]
+        for rewrites in (*([each] for each in found), *further(program)):
+            first, slots = rewrites[0], dict(group.slots)
+            if first.slot:
+                slots[first.slot] = slots[first.users]._replace(initial=0.0)
+            if not kinds or first.kind in kinds:
+                with contextlib.suppress(RecordError):  # the operands do not fit
+                    new, text = _edited(program, rewrites)
+                    yield edit(first.kind, text, slots=slots, **{field: new.pruned()})
         for name in program.changes:
             new = program._replace(changes=without(program.changes, [name]))
-            yield edit("frozen", f"{name} never changes", **{field: new})
+            yield edit("frozen", f"{name} never changes", **{field: new.pruned()})
         is_elementwise = {each.level for each in program.nodes} <= {SCALAR, ELEMENT}
         if field == "sparse" and is_elementwise and not program.needs_all_elements:
             new = program._replace(by_rows=not program.by_rows)
@@ -327,40 +266,29 @@ def _of_group(record: Record, group: Group, rows: bool, further: Any, kinds: Any
             yield edit("rows", text, sparse=new)
 
 
-def _of_starts(record: Record) -> Iterator[Edit]:
-    for name, old, dtype in record.starts:
-        for start in (0.0, 0.125, 1.0):
-            if dtype in FLOATS and start != old:
-                new = record.with_starts({name: start})
-                new = new._replace(initial=without(record.initial, [name]))
-                yield Edit("start", f"{name} starts at {start:.7g}", new)
-
-
 def _of_ids(record: Record) -> Iterator[Edit]:
-    ways: Mapping[str, Callable[[Rows], List[Rows]]] = {
-        "only the first counts": lambda rows: [_first(*rows)],
-        "only the last counts": lambda rows: [_first(rows.ids[::-1], rows.values[::-1])],
-        "the mean counts": lambda rows: [
-            Rows(rows.ids, (rows.values.T / np.sum(rows.ids[:, None] == rows.ids, axis=0)).T)
-        ],
-        "each is an update": lambda rows: [
-            Rows(*each) for each in zip(rows.ids[:, None], rows.values[:, None])
-        ],
+    def first(ids: np.ndarray, values: np.ndarray) -> List[Rows]:
+        ids, places = np.unique(ids, return_index=True)
+        return [Rows(ids, values[places])]
+
+    def mean(ids: np.ndarray, values: np.ndarray) -> List[Rows]:
+        return [Rows(ids, (values.T / np.sum(ids[:, None] == ids, axis=0)).T)]
+
+    ways: Mapping[str, Callable[..., List[Rows]]] = {
+        "only the first counts": first,
+        "only the last counts": lambda ids, values: first(ids[::-1], values[::-1]),
+        "the mean counts": mean,
+        "each is an update": lambda ids, values: [*map(Rows, ids[:, None], values[:, None])],
     }
     for name, way in ways.items():
 
         class Other(NumpyOptimizer):
             def _run(self, found: Any, scalars: Any, limit: Any, way: Any = way) -> None:
                 for update in found:
-                    for rows in way(update.gradient):
+                    for rows in way(*update.gradient):
                         super()._run([update._replace(gradient=rows)], scalars, None)
 
         yield Edit("ids", f"of rows of equal ids, {name}", record, Other)
-
-
-def _first(ids: np.ndarray, values: np.ndarray) -> Rows:
-    ids, places = np.unique(ids, return_index=True)
-    return Rows(ids, values[places])
 
 
 def power(proofs: Sequence[Proof], others: Sequence[Proof] = ()) -> Dict[str, Tuple[int, int]]:

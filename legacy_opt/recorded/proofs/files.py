@@ -12,21 +12,14 @@ import json
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows, check_ids
-from legacy_opt.recorded.proofs.proof import (
-    MOST_STEPS,
-    Arrays,
-    End,
-    Gradient,
-    Proof,
-    ProofError,
-)
+from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, End, Gradient, Proof, ProofError
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import taken
 from legacy_opt.recorded.writing import PathLike, replaced
@@ -75,10 +68,7 @@ def read(path: PathLike) -> Proof:
     return read_with(path, proof_from)
 
 
-_Read = TypeVar("_Read")
-
-
-def read_with(path: PathLike, parse: Callable[[Arrays], _Read]) -> _Read:
+def read_with(path: PathLike, parse: Callable[[Arrays], Any]) -> Any:
     """Returns what `parse` makes of the arrays of a file; a ProofError names the file."""
     path = Path(path)
     try:
@@ -101,9 +91,8 @@ def arrays_of(proof: Proof) -> Iterator[Tuple[str, np.ndarray]]:
     """Yields the pairs (name, array) that a file with this proof has."""
     steps: Dict[str, List[int]] = {}  # by the names of variables
     for i, gradients in enumerate(proof.gradients, start=1):
-        for name, gradient in gradients.items():
-            if gradient is not None:
-                steps.setdefault(name, []).append(i)
+        for name in [name for name, each in gradients.items() if each is not None]:
+            steps.setdefault(name, []).append(i)
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -164,8 +153,7 @@ def proof_from(arrays: Arrays, is_recorded: bool = False) -> Proof:
     last = parts_of(arrays, _LAST)
     if state.record.dtype != "float32":
         raise ProofError(f"the rule is of {state.record.dtype}, not of float32")
-    steps = head["steps"]
-    gradients: List[Dict[str, Gradient]] = [{} for _ in range(steps)]
+    gradients: List[Dict[str, Gradient]] = [{} for _ in range(head["steps"])]
     for name, places in head["gradients"].items():
         if name not in state.variables:
             raise ProofError(f"there is no variable {name!r}")
@@ -186,21 +174,23 @@ def proof_from(arrays: Arrays, is_recorded: bool = False) -> Proof:
         ends[step] = End(values, exact, bars)
     if arrays:
         raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
-    if set(head["hyperparameters"]) != set(state.record.hyperparameters):
+    numbers = head["hyperparameters"]
+    if {*numbers} != {*state.record.hyperparameters}:
         raise ProofError("the hyperparameters are not those of the rule")
-    hyperparameters = [
-        {name: numbers[i] for name, numbers in head["hyperparameters"].items()}
-        for i in range(steps)
-    ]
+    steps = [{name: x[i] for name, x in numbers.items()} for i in range(head["steps"])]
     after = state_files.state_from(last) if last else None
-    made, flushes = head["made"], head["flushes_denormals"]
-    return Proof(state, hyperparameters, gradients, ends, flushes, made, after)
+    return Proof(state, steps, gradients, ends, head["flushes_denormals"], head["made"], after)
 
 
-def json_from(content: np.ndarray) -> Any:
-    """Returns the data of a JSON text; see `json_bytes`."""
+def head_from(arrays: Arrays, name: str, form: str) -> Dict[str, Any]:
+    """Removes a JSON text from arrays, and returns its data; see `json_bytes`."""
+    content = arrays.pop(name)
     check(content.nbytes <= _MOST_BYTES, "length")
-    return json.loads(content.tobytes().decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
+    head = json.loads(content.tobytes().decode("utf-8"), parse_constant=lambda text: 1 / 0)  # NaN
+    if (head["format"], head["version"]) != (form, VERSION):
+        raise ProofError(f"this legacy_opt reads version {VERSION} of {form!r}")
+    check(type(head["made"]) is dict, "made")
+    return head
 
 
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
@@ -208,21 +198,15 @@ def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     if "run" in arrays:
         raise ProofError("a recorded training with several proofs: read it with read_run")
     with reading("not a proof"):
-        head = json_from(arrays.pop(_HEAD))
-        if head["format"] != FORMAT:
-            raise ProofError(f"not a proof: the format is not {FORMAT!r}")
-        if head["version"] != VERSION:
-            raise ProofError(f"this legacy_opt reads version {VERSION} of proofs")
-        steps = head["steps"]
+        head = head_from(arrays, _HEAD, FORMAT)
+        steps, numbers = head["steps"], head["hyperparameters"]
         check(type(steps) is int and 1 <= steps <= MOST_STEPS, "steps")
         check(type(head["flushes_denormals"]) is bool, "flushes_denormals")
-        check(type(head["made"]) is dict, "made")
-        for numbers in head["made"].get("power", {}).values():
-            check([type(each) for each in numbers] == [int, int], "power")
+        for each in head["made"].get("power", {}).values():
+            check([*map(type, each)] == [int, int], "power")
         for places in [head["ends"], *head["gradients"].values()]:
             inside = all(type(each) is int and 1 <= each <= steps for each in places)
             check(inside and places == sorted(set(places)), "numbers of steps")
-        numbers = head["hyperparameters"]
         for name, texts in numbers.items():
             check(isinstance(texts, list) and len(texts) == steps, "hyperparameters")
             numbers[name] = [float.fromhex(each) for each in texts]

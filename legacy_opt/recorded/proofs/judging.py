@@ -84,10 +84,10 @@ def judge(
     Raises:
       ProofError: a variable is missing, or has another shape.
     """
-    verdict = Verdict(ROUNDING, largest_error(ends, found))
+    wide = None
     if found_in_float64 is not None:
         wide = largest_error(ends, found_in_float64, WIDE_BOUND, "exact")
-        verdict = verdict._replace(wide=wide)
+    verdict = Verdict(ROUNDING, largest_error(ends, found), wide)
     if all(
         np.all(_same(values, found[step][name]))
         for step, end in ends.items()
@@ -108,14 +108,14 @@ def largest_error(
 
     The `field` of `End` says where there are infinities and NaN.
     """
-    found_errors = [
+    errors = [
         Error(ratio, step, name)
         for name, ratios in drift(ends, found, field).items()
         for step, ratio in ratios.items()
     ]
-    if not found_errors:
+    if not errors:
         raise ProofError("the proof has no ends to compare with")
-    in_order = sorted(found_errors, key=lambda each: each.step)
+    in_order = sorted(errors, key=lambda each: each.step)
     return next((each for each in in_order if each.ratio > bound), max(in_order))
 
 

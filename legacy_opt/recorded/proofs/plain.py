@@ -20,7 +20,7 @@ from legacy_opt.programs.program import (
     Program,
     needed_nodes,
 )
-from legacy_opt.recorded.formulas import Graph, Value, cast, log, sign, sqrt, square
+from legacy_opt.recorded.formulas import Graph, Value, cast, sqrt, square
 from legacy_opt.recorded.records import Record
 
 COMPLETED, STEP = "global_step", "step, from 1"
@@ -38,35 +38,16 @@ class _Plain(Graph):
 
     def operation(self, name: str, given: Any, level: Any = None, dtype: Any = None) -> Value:
         a, b = [*given, None][:2]
-        x, y = self._operands(a, "Sub")
         if name == "Rsqrt":
             return 1.0 / sqrt(a)
-        if name == "SquaredDifference":
-            return square(a - b)
         if name == "Mul" and _is(a, b):
             return square(a)
-        if name == "Neg" and y is not None:
-            return y - x
-        if name == "Log1p" and _is(y, 1.0):
-            return log(x)
-        if name == "Expm1":
-            step, logarithm = self._operands(a, "Mul")
-            (base, *_) = self._operands(logarithm, "Log")
-            if base is not None:
-                return base**step - 1.0
-        if name == "Cast" and dtype == self.dtype and self._operands(a, "Add")[0] is not None:
-            completed, one = self._operands(a, "Add")
-            if completed.node.detail == (NUMBER, COMPLETED) and _is(one, 1):
-                return self.input(Input(STEP, SCALAR, self.dtype))
+        completed, one = self._operands(a, "Add")
+        is_step = _is(one, 1) and completed.node.detail == (NUMBER, COMPLETED)
+        if name == "Cast" and dtype == self.dtype and is_step:
+            return self.input(Input(STEP, SCALAR, self.dtype))
         if name == "Select" and a.node.operation == "Equal" and a.node.level == SCALAR:
             return given[2]  # the other one is the same for a value that is known better
-        if name == "Select" and _is(b, 1.0):  # 1 if x > 0, else -1 if x < 0, else x
-            (x, zero), (_, _, y) = (
-                self._operands(a, "Greater"),
-                (*self._operands(given[2], "Select"), None)[:3],
-            )
-            if _is(x, y) and _is(zero, 0.0):
-                return sign(x)
         for difference, rest in (self._operands(b, "Mul"), self._operands(b, "Mul")[::-1]):
             (x, s), (one, beta) = self._operands(difference, "Sub"), self._operands(rest, "Sub")
             if name == "Add" and _is(s, a) and _is(one, 1.0):
@@ -78,19 +59,21 @@ def _is(value: Any, other: Any) -> bool:
     """Tells whether two values of a graph, or a value and a number, are the same."""
     if not isinstance(value, Value):
         return False
-    return (
-        value.position == other.position if isinstance(other, Value) else value.node.detail == other
-    )
+    if isinstance(other, Value):
+        return value.position == other.position
+    return value.node.detail == other
 
 
-def plain(record: Record) -> Record:
+def plain(record: Record, short: bool = True) -> Record:
     """Returns an equal rule of float64 in the plain form.
 
     Its programs read hyperparameters, shared variables and the step; `before` computes only the
-    step. Powers of beta are computed from the step.
+    step. Powers of beta are computed from the step. With `short`, numbers are the shortest ones
+    with the same bits of float32: 0.1, not 0.10000000149.
     """
+    number = _short if short else lambda value: value
     record = record.in_dtype("float64")
-    record = record.with_starts({name: _decimal(value) for name, value, _ in record.starts})
+    record = record.with_starts({name: number(value) for name, value, _ in record.starts})
     nodes, results = record.after.nodes, record.after.results
     powers = {
         name: base
@@ -111,6 +94,15 @@ def plain(record: Record) -> Record:
     inputs = {name: Input(name, SCALAR, each.dtype) for name, each in scalars.items()}
     inputs[COMPLETED] = Input(COMPLETED, SCALAR, record.global_step or "int64")
 
+    def copied(graph: Graph, nodes: Sequence[Node], given: Mapping[str, Value]) -> List[Value]:
+        values: List[Value] = []
+        for node in nodes:
+            kind, name = node.detail if node.operation == "Input" else ("", "")
+            operands = [values[i] for i in node.inputs]
+            node = node._replace(detail=number(node.detail))
+            values.append(given[name] if kind == NUMBER else graph.again(node, operands))
+        return values
+
     def rewritten(program: Any) -> Any:
         if not isinstance(program, Program):
             return program
@@ -118,16 +110,16 @@ def plain(record: Record) -> Record:
         given = {name: graph.input(each) for name, each in inputs.items()}
         step = cast(given[COMPLETED] + 1)
         given.update({name: given[base] ** step for name, base in powers.items()})
-        first = _copied(graph, computed.nodes, given)
+        first = copied(graph, computed.nodes, given)
         given = {name: first[i] for name, i in computed.results.items()}
-        values = _copied(graph, program.nodes, given)
+        values = copied(graph, program.nodes, given)
         changes = {}
         for name, (how, i, factor) in program.changes.items():
-            factor = None if factor is None else values[factor].position
             new = values[i]
             if how == ADD:
                 slot = next(x for x in values if x.node.detail == (SLOT, name))
                 how, new = ASSIGN, slot + new
+            factor = None if factor is None else values[factor].position
             changes[name] = Change(how, new.position, factor)
         value = values[program.value].position
         return Program(program.by_rows, tuple(graph.nodes), value, changes).pruned()
@@ -144,8 +136,7 @@ def plain(record: Record) -> Record:
     return record._replace(global_step=step, before=graph.function(given), groups=groups)
 
 
-def _decimal(value: Any) -> Any:
-    """Returns the shortest number with these bits of float32: 0.1 for 0.10000000149."""
+def _short(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     short = float(f"{value:.7g}")
@@ -157,22 +148,12 @@ def without(values: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _copied(graph: Graph, nodes: Sequence[Node], given: Mapping[str, Value]) -> List[Value]:
-    values: List[Value] = []
-    for node in nodes:
-        kind, name = node.detail if node.operation == "Input" else ("", "")
-        operands = [values[i] for i in node.inputs]
-        node = node._replace(detail=_decimal(node.detail))
-        values.append(given[name] if kind == NUMBER else graph.again(node, operands))
-    return values
-
-
-def shown(part: Any, position: int) -> str:
-    """Returns the formula of a node of a program or function, as a text."""
-    slots = {change.node: name for name, change in getattr(part, "changes", {}).items()}
+def shown(program: Program, position: int) -> str:
+    """Returns the formula of a node of a program, as a text."""
+    slots = {change.node: name for name, change in program.changes.items()}
 
     def text(i: int, depth: int, rank: int) -> str:
-        operation, _, _, inputs, detail = part.nodes[i]
+        operation, _, _, inputs, detail = program.nodes[i]
         if operation == "Input":
             kind, name = detail
             name = f"{ {STEP: 't', VALUE: 'variable'}.get(name, name) }"

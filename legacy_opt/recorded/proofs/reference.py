@@ -87,13 +87,10 @@ def fresh(proof: Proof) -> NumpyOptimizer:
 def is_fresh(proof: Proof) -> bool:
     """Whether a proof starts with the state of a first step."""
     state, start = fresh(proof).state, proof.start
+    pairs = [(state.shared, start.shared)]
+    pairs += [(slots, start.slots[name]) for name, slots in state.slots.items()]
     return not start.global_step and all(
-        np.array_equal(value, found)
-        for values, others in [
-            (state.shared, start.shared),
-            *((slots, start.slots[name]) for name, slots in state.slots.items()),
-        ]
-        for value, found in ((each, others[name]) for name, each in values.items())
+        np.array_equal(each, found[name]) for own, found in pairs for name, each in own.items()
     )
 
 
@@ -142,19 +139,16 @@ def widened(proof: Proof) -> Proof:
         ids = [each.ids for each in gradients if isinstance(each, Rows)]
         if not ids:
             return bars
-        added, rounded = (
-            np.bincount(np.concatenate(each), minlength=len(bars))
-            for each in (ids, [*map(np.unique, ids)])
-        )
+        added = np.bincount(np.concatenate(ids), minlength=len(bars))
+        rounded = np.bincount(np.concatenate([*map(np.unique, ids)]), minlength=len(bars))
         factors = np.sqrt(np.maximum(added, 1) / np.maximum(rounded, 1)).astype("float32")
         return bars * factors.reshape(-1, *[1] * (bars.ndim - 1))
 
-    return proof._replace(
-        ends={
-            step: end._replace(bars={name: wide(name, x, step) for name, x in end.bars.items()})
-            for step, end in proof.ends.items()
-        }
-    )
+    ends = {}
+    for step, end in proof.ends.items():
+        bars = {name: wide(name, each, step) for name, each in end.bars.items()}
+        ends[step] = end._replace(bars=bars)
+    return proof._replace(ends=ends)
 
 
 def with_ends(proof: Proof, steps: Iterable[int]) -> Proof:
@@ -167,23 +161,21 @@ def _ends(proof: Proof, steps: Collection[int], slots: bool = False) -> Dict[int
     if proof.record.dtype != "float32":
         raise ProofError(f"a proof needs a rule of float32, not of {proof.record.dtype}")
     wide = proof.record.in_dtype("float64")
-    other = NumpyLibrary(not proof.flushes_denormals)
-    noisy = [run(proof, wide, _Noisy(seed), slots=slots) for seed in range(_SAMPLES)]
+    flushing = NumpyLibrary(not proof.flushes_denormals)
     trainings = zip(
         run(proof, slots=slots),
-        run(proof, library=other, slots=slots),
         run(proof, wide, slots=slots),
-        *noisy,
+        run(proof, library=flushing, slots=slots),
+        *(run(proof, wide, _Noisy(seed), slots=slots) for seed in range(_SAMPLES)),
     )
     ends = {}
-    for step, (values, other_values, exact, *moved) in enumerate(trainings, start=1):
+    for step, (values, exact, *others) in enumerate(trainings, start=1):
         if step not in steps:
             continue
         bars = {}
-        with np.errstate(all="ignore"):
-            for name, array in exact.items():
-                found = [each[name] for each in (values, other_values, *moved)]
-                distances = [np.abs(each - array) for each in found]
+        for name, array in exact.items():
+            with np.errstate(all="ignore"):
+                distances = [np.abs(each[name] - array) for each in (values, *others)]
                 distances.append(UNIT * np.abs(values[name].astype("float64")))
                 finite = np.where(np.isfinite(distances), distances, 0.0)
                 bars[name] = (np.max(finite, axis=0) + _SMALLEST).astype("float32")

@@ -6,18 +6,18 @@ texts are stored as bytes, with one more axis. The array "losses" has the loss o
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.proofs import files
 from legacy_opt.recorded.proofs.files import check, parts_of
-from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, ProofError, Run
+from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, Proof, ProofError, Run
 from legacy_opt.recorded.state_files import taken
 from legacy_opt.recorded.writing import PathLike
 
-FORMAT, VERSION = "legacy-opt run", 1
+FORMAT = "legacy-opt run"
 _HEAD, _LOSSES, _PROOF, _INPUT = "run", "losses", "proof/", "input/"
 
 
@@ -43,7 +43,7 @@ def _arrays_of(run: Run) -> Iterator[Tuple[str, Any]]:
     texts = sorted({n for each in run.inputs for n, x in each.items() if x.dtype.kind == "S"})
     head = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": files.VERSION,
         "made": dict(run.made),
         "proofs": list(run.proofs),
         "inputs": [sorted(each) for each in run.inputs],
@@ -70,18 +70,18 @@ def _run_from(arrays: Arrays) -> Run:
     count = len(arrays[_LOSSES]) if np.ndim(arrays.get(_LOSSES)) else 0
     check(count <= MOST_STEPS, "number of steps")
     losses = taken(arrays, _LOSSES, "float64", (count,)).tolist()
-    proofs = {}
+    proofs: Dict[str, Proof] = {}
+    inputs: List[Arrays] = []
     for i, name in enumerate(head["proofs"]):
         proofs[name] = files.proof_from(parts_of(arrays, f"{_PROOF}{i}/"), is_recorded=True)
-    inputs = []
     for step, names in enumerate(head["inputs"], start=1):
-        found: Dict[str, np.ndarray] = {}
+        inputs.append({})
         for name in names:
             key = f"{_INPUT}{step}/{name}"
             if key not in arrays:
                 raise ProofError(f"{key!r} is missing")
-            found[name] = _text(arrays.pop(key)) if name in head["texts"] else arrays.pop(key)
-        inputs.append(found)
+            array = arrays.pop(key)
+            inputs[-1][name] = _text(array) if name in head["texts"] else array
     if arrays:
         raise ProofError(f"unknown arrays: {quoted(sorted(arrays))}")
     return Run(proofs, losses, inputs, head["made"])
@@ -96,10 +96,7 @@ def _text(array: np.ndarray) -> np.ndarray:
 def _head_of(arrays: Arrays) -> Mapping[str, Any]:
     """Removes the JSON text, and returns it with checked parts."""
     with files.reading("not a run"):
-        head = files.json_from(arrays.pop(_HEAD))
-        if (head["format"], head["version"]) != (FORMAT, VERSION):
-            raise ProofError(f"this legacy_opt reads version {VERSION} of {FORMAT!r}")
-        check(type(head["made"]) is dict, "made")
+        head = files.head_from(arrays, _HEAD, FORMAT)
         for names in (head["proofs"], head["texts"], *head["inputs"]):
             is_right = type(names) is list and all(type(each) is str for each in names)
             check(is_right and len(names) == len(set(names)), "names")

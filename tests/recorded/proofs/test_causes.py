@@ -39,9 +39,9 @@ def trained(update, slots=1, start=0.0, dtype="float64", given=None):
     return train
 
 
-def cause(record, train, is_wide=True, again=True, rows=False, **options):
+def cause(record, train, is_wide=True, rows=False, **options):
     proof = proofs.draw(record, rows=rows)
-    return causes.find(proof, train(proof), is_wide, train if again else None, **options)
+    return causes.find(proof, train(proof), is_wide, train, **options)
 
 
 def momentum(g, w, s, t, hyper, name):
@@ -71,11 +71,6 @@ def dampened(g, w, s, t, hyper, name):
 
 def coupled(g, w, s, t, hyper, name):
     momentum(g + 0.125 * w, w, s, t, hyper, name)
-
-
-def other_rate(g, w, s, t, hyper, name):
-    s[0] = hyper["momentum"] * s[0] + g
-    w -= 0.3 * s[0]
 
 
 def gradient_alone(g, w, s, t, hyper, name):
@@ -109,7 +104,6 @@ def adam(g, w, s, t, hyper, name):
             "from the second step on, the gradient is multiplied by 0.75",
         ),
         (MOMENTUM, trained(coupled), "weight decay by 0.125 is added to the gradient (L2)"),
-        (MOMENTUM, trained(other_rate), "learning_rate is always 0.3"),
         (MOMENTUM, trained(momentum, start=1.0), "momentum starts at 1"),
         (MOMENTUM, trained(gradient_alone), "it computes the rule of GradientDescentOptimizer"),
         (RMSPROP, trained(epsilon_inside), "sqrt(mean + epsilon) instead of sqrt(mean) + epsilon"),
@@ -154,11 +148,6 @@ def test_a_recorded_training():
         return trained(nesterov, given=slots)(other)
 
     assert causes.find(proof, train(proof), True, train).startswith("Nesterov: ")
-
-
-@pytest.mark.one_lane
-def test_without_a_second_training():
-    assert cause(MOMENTUM, trained(nesterov), again=False).startswith("Nesterov: ")
 
 
 def of_one_variable(g, w, s, t, hyper, name):
