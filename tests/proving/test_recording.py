@@ -348,9 +348,9 @@ def test_sessions_that_are_closed_and_run_calls_that_fail():
     assert len(train(wrong)[0].losses) == 4
 
     def first_fails(w, loss):
-        other = v1.train.GradientDescentOptimizer(0.1)
-        fails = other.minimize(loss * v1.placeholder(tf.float32, [], "missing"))
-        operation = v1.train.AdamOptimizer(0.1).minimize(loss)
+        other, u = v1.train.GradientDescentOptimizer(0.1), v1.get_variable("u", [])
+        fails = other.minimize(u * v1.placeholder(tf.float32, [], "missing"), var_list=[u])
+        operation = v1.train.AdamOptimizer(0.1).minimize(loss, var_list=[w])
 
         def step(run):
             with pytest.raises(tf.errors.InvalidArgumentError):
