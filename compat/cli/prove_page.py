@@ -6,8 +6,8 @@ import html
 import math
 from typing import Any, List, Mapping, Sequence, Tuple
 
+from legacy_opt.durable_files import replaced
 from legacy_opt.proofs import BOUND, DIFFERS, EQUAL, ROUNDING, Report
-from legacy_opt.recorded.writing import replaced
 
 from ..plain_text import counted, printable
 from .prove_report import listed, power

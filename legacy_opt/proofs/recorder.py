@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from legacy_opt import recorded
+from legacy_opt.durable_files import PathLike
 from legacy_opt.programs.program import Function
 from legacy_opt.proofs.arguments import values_of
 from legacy_opt.proofs.replaying import versions
@@ -17,7 +18,6 @@ from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, End, Proof, Pro
 from legacy_opt.recorded.proofs.reference import fresh
 from legacy_opt.recorded.records import Group, Record, Scalar
 from legacy_opt.recorded.state_files import SavedState, state_of
-from legacy_opt.recorded.writing import PathLike
 
 
 class _Seen(NamedTuple):

@@ -10,12 +10,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
 
 import numpy as np
 
+from legacy_opt.durable_files import PathLike
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.proofs import runs
 from legacy_opt.recorded.proofs.proof import Proof, ProofError
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState
-from legacy_opt.recorded.writing import PathLike
 
 Key = Tuple[str, str]
 STEPS = ("global_step", "step", "iteration", "iter", "count", "last_epoch", "num_batches_tracked")

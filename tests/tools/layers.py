@@ -31,7 +31,7 @@ ALLOWED = {
     "native": ["durable_files", "core", "optimizers", "wrappers", "programs", "versions"],
     # Only `recording` needs TensorFlow.
     "recorded": ["durable_files", "core", "wrappers", "programs", "native"],
-    "proofs": ["core", "programs", "recorded"],
+    "proofs": ["durable_files", "core", "programs", "recorded"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],

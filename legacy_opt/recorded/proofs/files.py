@@ -17,12 +17,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
+from legacy_opt.durable_files import PathLike, replaced
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import Rows, check_ids
 from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, End, Gradient, Proof, ProofError
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import taken
-from legacy_opt.recorded.writing import PathLike, replaced
 
 FORMAT, VERSION = "legacy-opt proof", 1
 _HEAD = "proof"  # the array with the JSON text

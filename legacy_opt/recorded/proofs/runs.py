@@ -11,11 +11,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 import numpy as np
 
 from legacy_opt.core.shortened import quoted
+from legacy_opt.durable_files import PathLike
 from legacy_opt.recorded.proofs import files
 from legacy_opt.recorded.proofs.files import check, parts_of
 from legacy_opt.recorded.proofs.proof import MOST_STEPS, Arrays, Proof, ProofError, Run
 from legacy_opt.recorded.state_files import taken
-from legacy_opt.recorded.writing import PathLike
 
 FORMAT = "legacy-opt run"
 _HEAD, _LOSSES, _PROOF, _INPUT = "run", "losses", "proof/", "input/"
