@@ -1,8 +1,8 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader does not suffice, for two reasons. It returns names, dtypes and shapes, but
-not the slices (called parts here) in which partitioned variables are saved. And it detects missing
-bytes only after it has read all data.
+TensorFlow's own reader does not suffice, for three reasons. It returns names, dtypes and shapes,
+but not the slices (called parts here) in which partitioned variables are saved. It detects missing
+bytes only after it has read all data. And shapes that cannot be abort the process.
 
 The index is a sorted table in the file format of LevelDB. TensorFlow and protobuf are not needed.
 """
@@ -21,6 +21,7 @@ from .errors import AGAIN, CheckpointError
 from .tensor_info import TensorInfo
 from .wire_format import Fields, WireError, fields, messages, number, varint
 
+MOST_BYTES = 256 << 20  # of an index, which has about 100 bytes for each tensor
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
@@ -28,7 +29,8 @@ _MOST_SHARDS = 99_999  # names of data files have five digits
 # The numbers of fields in TensorFlow's tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto.
 _NUM_SHARDS = 1  # in the header
 _DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CRC32C, _SLICES = range(1, 8)  # in an entry
-_DIM, _DIM_SIZE = 2, 1
+_DIM, _UNKNOWN_RANK, _DIM_SIZE = 2, 3, 1
+_MOST_AXES, _MOST_ELEMENTS = 254, (1 << 63) - 1  # of a tensor in TensorFlow
 _EXTENT, _START, _LENGTH = 1, 1, 2
 _PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor is its name
 
@@ -141,8 +143,12 @@ def parse_index(content: bytes) -> Index:
 def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
     shards = 0
     entries, data_bytes, places, keys = {}, {}, {}, {}
+    last = None
     for key, value in records:
-        entry = fields(value)
+        # Otherwise TensorFlow might find another entry than this module.
+        if last is not None and key <= last:
+            raise ValueError("its names are not in order")
+        last, entry = key, fields(value)
         if not key:  # the header
             shards = number(entry, _NUM_SHARDS)
             continue
@@ -152,8 +158,7 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         if not slices:
             places[key] = StoredBytes(shard, offset, size, number(entry, _CRC32C))
         if not key.startswith(_PART_KEY):
-            dims = [dim for shape in messages(entry, _SHAPE) for dim in messages(shape, _DIM)]
-            shape = tuple(number(dim, _DIM_SIZE) for dim in dims)
+            shape = _shape(messages(entry, _SHAPE))
             parts = tuple(_as_part(shape, each) for each in slices)
             name = key.decode("utf-8")
             entries[name] = Entry(number(entry, _DTYPE), shape, size, parts)
@@ -166,6 +171,17 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         if all(key in places for key in keys_of_parts)
     }
     return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
+
+
+def _shape(found: List[Fields]) -> Shape:
+    """Returns the shape in messages; a ValueError for one with which TensorFlow would abort."""
+    shape = tuple(number(dim, _DIM_SIZE) for each in found for dim in messages(each, _DIM))
+    elements = arrays.count([max(size, 1) for size in shape])
+    is_possible = len(shape) <= _MOST_AXES and elements <= _MOST_ELEMENTS
+    is_known = not any(number(each, _UNKNOWN_RANK) for each in found)
+    if min(shape, default=0) < 0 or not (is_possible and is_known):
+        raise ValueError(f"a tensor has the impossible shape {list(shape)[:9]}")
+    return shape
 
 
 def _extents(part: Fields) -> List[Tuple[int, int]]:

@@ -21,7 +21,7 @@ from . import paths
 from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
 from .file_watch import Watch, stamp
-from .index import parse_index
+from .index import MOST_BYTES, parse_index
 from .object_graph import OBJECT_GRAPH, ObjectGraph, parse_object_graph
 from .paths import V1, V2, reason
 from .tensor_info import TensorInfo, unknown_dtype
@@ -43,9 +43,13 @@ class Checkpoint:
         self.path = path
         self.format = format
         self._watch = Watch([self._listing] if format == V2 else self._v1_files())
+        reader, index = None, b""
         try:
-            reader = tf.compat.v1.train.NewCheckpointReader(path)
-            index = _content(self._listing) if format == V2 else b""
+            if format == V1:
+                reader = tf.compat.v1.train.NewCheckpointReader(path)
+            else:  # with some shapes, TensorFlow's reader would abort the process
+                paths.refuse_special(self._listing, most=MOST_BYTES)
+                index = _content(self._listing)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             self._refuse_change()
             raise CheckpointError(

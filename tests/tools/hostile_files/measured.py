@@ -11,7 +11,7 @@ import traceback
 from typing import NamedTuple
 
 SECONDS, MEBIBYTES = 10, 500  # of a command, beyond the import of TensorFlow
-KILLED_AFTER = 60  # seconds on the clock, because the machine may be busy, and a FIFO would hang
+KILLED_AFTER = 90  # seconds on the clock, because the machine may be busy, and a FIFO would hang
 ADDRESS_SPACE = 3 << 30  # bytes beyond that of this process
 LONGEST_LINE = 4000
 
@@ -71,6 +71,8 @@ def _problems(code, seconds, mebibytes, texts, changes):
     lines = texts[1].splitlines()
     if code < 0:
         yield f"ended by {signal.Signals(-code).name}"
+    if any(each in "".join(lines[-1:]) for each in ("MemoryError", "llocate", "bad_alloc")):
+        yield "memory without a bound"
     if seconds > SECONDS:
         yield f"{seconds:.0f} s"
     if mebibytes > MEBIBYTES:
@@ -79,7 +81,7 @@ def _problems(code, seconds, mebibytes, texts, changes):
         yield "a traceback"
     elif code == 2 and (len(lines) != 1 or not lines[0].startswith("legacy-opt ")):
         yield f"{len(lines)} lines instead of one"
-    elif code not in (0, 1, 2):
+    elif code not in (0, 1, 2) and code > 0:
         yield f"exit code {code}"
     if any(not each.isprintable() for text in texts for each in text.split("\n")):
         yield "characters that are not printable"
@@ -122,6 +124,7 @@ def child(main, words, folder, outputs):
         limit = int(memory("self", "VmSize") * (1 << 20)) + ADDRESS_SPACE
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 2, SECONDS + 5))
         code = main(words)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
