@@ -168,7 +168,7 @@ def indexes(folder, good, canary):
     }
     for i, (name, entries) in enumerate(made.items()):
         path = bundle(folder / f"i{i}", sorted(entries.items()))
-        yield f"index: {name}", path, commands.CHECKPOINT
+        yield f"index: {name}", path, commands.INDEX
     two_slices = entry(size=0)
     for _ in range(DEEP):
         two_slices.slices.append(extent())
@@ -183,12 +183,12 @@ def indexes(folder, good, canary):
     }
     for i, (name, parts) in enumerate(others.items()):
         entries = parts.pop("entries", [("x", entry())])
-        yield f"index: {name}", bundle(folder / f"j{i}", entries, **parts), commands.CHECKPOINT
+        yield f"index: {name}", bundle(folder / f"j{i}", entries, **parts), commands.INDEX
     with_hole(folder / "hole.index")
-    yield "index: a hole", folder / "hole", commands.CHECKPOINT
+    yield "index: a hole", folder / "hole", commands.INDEX
     bundle(folder / "data", [("x", entry((LARGE << 3,), size=LARGE << 5))])
     with_hole(folder / "data.data-00000-of-00001", size=LARGE << 5)
-    yield "index: 32 GB of a hole", folder / "data", commands.CHECKPOINT
+    yield "index: 32 GB of a hole", folder / "data", commands.INDEX
 
 
 def of_format_v1(folder, good, canary):
@@ -208,9 +208,9 @@ def of_format_v1(folder, good, canary):
         tensor = ESCAPES if name == "names with escapes" else "x"
         path = folder / f"v{i}"
         path.write_bytes(v1_file(tensor, shape, lengths, count))
-        yield f"V1 format: {name}", path, commands.CHECKPOINT
+        yield f"V1 format: {name}", path, commands.INDEX
     path = with_hole(folder / "hole", end=struct.pack("<Q", 0xDB4775248B80FB57))
-    yield "V1 format: a hole", path, commands.CHECKPOINT
+    yield "V1 format: a hole", path, commands.INDEX
 
 
 def v1_file(name, shape, lengths, count):

@@ -17,6 +17,11 @@ CHECKPOINT = {
     "import --like": "import GOOD/state.npz --like FILE --out new/model",
     "prove resume": "prove resume FILE GOOD/model",
 }
+# The others find out the contents in the same way.
+INDEX = {
+    name: CHECKPOINT[name]
+    for name in ("inspect", "convert", "convert --model", "export", "import --like", "prove resume")
+}
 KERAS = {
     "inspect": "inspect FILE",
     "convert --model": "convert FILE new/model --model good_model:build",
@@ -56,11 +61,16 @@ GRAPH = {
 }
 TORCH = {"prove resume": "prove resume FILE FILE"}
 ANY = {  # for FIFOs, devices and folders
-    **{f"{name} (checkpoint)": words for name, words in CHECKPOINT.items()},
-    **{f"{name} (state)": words for name, words in STATE.items()},
-    **PROOF,
-    **RECORD,
-    **NAMES,
+    "inspect": CHECKPOINT["inspect"],
+    "convert": CHECKPOINT["convert"],
+    "convert --like": CHECKPOINT["convert --like"],
+    "export": CHECKPOINT["export"],
+    "import": STATE["import"],
+    "import --like": CHECKPOINT["import --like"],
+    "prove replay": PROOF["prove replay"],
+    "prove draw": RECORD["prove draw"],
+    "prove resume": CHECKPOINT["prove resume"],
+    "convert --name-map": NAMES["convert --name-map"],
     **CODE,
     "run": "run FILE",
     "prove record": "prove record --out new.proof FILE",
@@ -72,7 +82,7 @@ DESTINATIONS = {
     "import --out": "import GOOD/state.npz --like GOOD/model --overwrite --out FILE",
     "prove draw --out": "prove draw AdamOptimizer --overwrite --out FILE",
     "prove record --out": "prove record --overwrite --out FILE GOOD/script.py",
-    "prove replay --html (out)": "prove replay GOOD/adam.proof --with legacy-opt:numpy --overwrite "
+    "prove replay --html": "prove replay GOOD/adam.proof --with legacy-opt:numpy --overwrite "
     "--html FILE",
 }
 

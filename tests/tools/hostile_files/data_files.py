@@ -307,7 +307,7 @@ def special_files(folder, good, canary):
         path = folder / f"f{ending}"
         os.mkfifo(str(path))
         of = {".keras": commands.KERAS, ".h5": commands.KERAS, ".json": commands.RECORD}
-        yield f"path: a FIFO called {path.name}", path, of.get(ending, commands.DESTINATIONS)
+        yield f"path: a FIFO called {path.name}", path, of.get(ending, commands.TORCH)
     for path in "/dev/zero", "/dev/stdin", "/dev/null", "/proc/self/mem":
         yield f"path: {path}", path, commands.ANY
     text = str(folder / ("no such" + ESCAPES))
