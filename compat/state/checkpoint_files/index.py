@@ -10,7 +10,7 @@ The index is a sorted table in the file format of LevelDB. TensorFlow and protob
 from __future__ import annotations
 
 import struct
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from legacy_opt.core.array_parts import Part, Shape, whole
 
@@ -135,7 +135,7 @@ def is_table(content: bytes) -> bool:
 def parse_index(content: bytes) -> Index:
     """Returns the Index in the bytes of an index file. Other content raises a ValueError."""
     try:
-        return _as_index(list(_records(content)))
+        return _as_index(list(records_of(content)))
     except (IndexError, struct.error, WireError) as error:
         raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
@@ -162,7 +162,7 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
             parts = tuple(_as_part(shape, each) for each in slices)
             name = key.decode("utf-8")
             entries[name] = Entry(number(entry, _DTYPE), shape, size, parts)
-            keys[name] = [_part_key(key, each) for each in slices] or [key]
+            keys[name] = [part_key(key, each) for each in slices] or [key]
     if shards > _MOST_SHARDS:
         raise ValueError(f"{shards} data files are too many")
     stored = {
@@ -174,14 +174,17 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
 
 
 def _shape(found: List[Fields]) -> Shape:
-    """Returns the shape in messages; a ValueError for one with which TensorFlow would abort."""
+    """Returns the shape in messages; see `check_shape`."""
     shape = tuple(number(dim, _DIM_SIZE) for each in found for dim in messages(each, _DIM))
-    elements = arrays.count([max(size, 1) for size in shape])
-    is_possible = len(shape) <= _MOST_AXES and elements <= _MOST_ELEMENTS
-    is_known = not any(number(each, _UNKNOWN_RANK) for each in found)
-    if min(shape, default=0) < 0 or not (is_possible and is_known):
-        raise ValueError(f"a tensor has the impossible shape {list(shape)[:9]}")
+    check_shape(shape, not any(number(each, _UNKNOWN_RANK) for each in found))
     return shape
+
+
+def check_shape(shape: Shape, is_known: bool) -> None:
+    """Raises a ValueError for a shape with which TensorFlow would abort the process."""
+    is_possible = len(shape) <= _MOST_AXES and min(shape, default=0) >= 0
+    if not (is_known and is_possible and arrays.count([x or 1 for x in shape]) <= _MOST_ELEMENTS):
+        raise ValueError(f"a tensor has the impossible shape {list(shape)[:9]}")
 
 
 def _extents(part: Fields) -> List[Tuple[int, int]]:
@@ -207,7 +210,7 @@ def _is_inside(part: Part, shape: Shape) -> bool:
     )
 
 
-def _part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
+def part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
     """Returns the key of a part: the name with escaped NULs, the rank, and the extents."""
     rank = len(extents)
     encoded_rank = bytes([1, rank]) if rank else b"\0"
@@ -225,7 +228,7 @@ def _ordered(value: int) -> bytes:
     return ((ones << (7 * length)) | value).to_bytes(length, "big")
 
 
-def _records(content: bytes) -> Iterator[Tuple[bytes, bytes]]:
+def records_of(content: Any) -> Iterator[Tuple[bytes, bytes]]:
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
         raise ValueError("this is not a table, or its end is missing")

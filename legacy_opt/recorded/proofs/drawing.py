@@ -179,9 +179,11 @@ def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
     if not found:
         kind = "sparse" if rows else "dense"
         raise ProofError(f"{record.optimizer} has no update for {kind} gradients: {why}")
-    elements = sum(np.prod([1, *shape], dtype=object) for shape in found.values())
+    elements = sum(float(np.prod(shape, dtype="float64")) for shape in found.values())
     if elements > _MOST_ELEMENTS:
-        raise ProofError(f"the record is of variables with {elements:,} elements: too many to draw")
+        raise ProofError(
+            f"the record is of variables with {elements:,.0f} elements: too many to draw"
+        )
     return found
 
 

@@ -93,5 +93,7 @@ def words_of(command, file, good):
     words = []
     for word in shlex.split(command):
         first, _, rest = word.partition("/")
-        words.append("/".join([paths[first], *([rest] if rest else [])]) if first in paths else word)
+        words.append(
+            "/".join([paths[first], *([rest] if rest else [])]) if first in paths else word
+        )
     return words

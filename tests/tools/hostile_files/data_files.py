@@ -163,6 +163,7 @@ def records(folder, good, canary):
     """Yields (name, path, commands) of recorded rules."""
     document = json.loads((good / "rule.json").read_text(encoding="utf-8"))
     text = json.dumps(document)
+    version = f'"version": {document["version"]}'
     group = document["groups"][0]
     nodes = group["dense"]["nodes"]
     slot = next(iter(group["slots"].values()))
@@ -177,9 +178,9 @@ def records(folder, good, canary):
     made = {
         "nested": "[" * DEEP,
         "nested objects": '{"a":' * DEEP,
-        "a huge number": text.replace('"version": 1', f'"version": {DIGITS}'),
-        "a float of many digits": text.replace('"version": 1', '"version": 1.' + DIGITS),
-        "NaN": text.replace('"version": 1', '"version": NaN'),
+        "a huge number": text.replace(version, f'"version": {DIGITS}'),
+        "a float of many digits": text.replace(version, f"{version}.{DIGITS}"),
+        "NaN": text.replace(version, '"version": NaN'),
         "a cycle of nodes": changed(dense={"nodes": cycle}),
         "10^5 nodes": changed(
             dense={"nodes": nodes + [[*chain, [known]]] * DEEP, "value": len(nodes)}
@@ -274,7 +275,9 @@ def torch_files(folder, good, canary):
         ),
         "10^8 dicts": lambda p: torch.save({"model": laughs}, str(p)),
         "a cycle": lambda p: torch.save(cycle, str(p)),
-        "one element 10^10 times": lambda p: torch.save({"w": torch.ones(1).expand(10**10)}, str(p)),
+        "one element 10^10 times": lambda p: torch.save(
+            {"w": torch.ones(1).expand(10**10)}, str(p)
+        ),
         "a sparse tensor of 10^12": lambda p: torch.save(
             {"w": torch.sparse_coo_tensor([[0]], [1.0], (10**12,))}, str(p)
         ),
