@@ -27,6 +27,7 @@ _MODEL = ("model", "state_dict", "model_state_dict", "variables", "net", "module
 _NO_VALUES = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
 _WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # DistributedDataParallel, torch.compile
 _MOST_OF_SPARSE = 256 << 20  # bytes of a sparse tensor as a dense one
+_MOST_NUMBERS = 1_000_000
 _PLACE = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")  # a step of a path, as JAX writes it
 
 
@@ -202,6 +203,9 @@ def _loaded(path: Path) -> Any:
         import torch
     except ImportError as error:
         raise ProofError(f"{str(path)!r} needs PyTorch: pip install torch") from error
+    if zipfile.is_zipfile(str(path)):
+        with zipfile.ZipFile(str(path)) as archive:
+            state_files.unpacked(archive, path.stat().st_size)
     try:
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may cause any error
@@ -284,12 +288,25 @@ def _state_dict(part: Any) -> Any:
     return part.state_dict() if hasattr(part, "state_dict") else part
 
 
-def _numbers(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
-    """Yields the numbers and tensors of a tree of dicts and lists, with their names."""
+def _numbers(part: Any, name: str = "") -> List[Tuple[str, Any]]:
+    """Returns the numbers and tensors of a tree of dicts and lists, with their names.
+
+    In a small file, a dict may occur in others so often that the tree has billions of them.
+    """
+    found = list(itertools.islice(_leaves(part, name), _MOST_NUMBERS + 1))
+    if len(found) > _MOST_NUMBERS:
+        raise ProofError(f"the state has more than {_MOST_NUMBERS:,} values")
+    return [(name, value) for name, value in found if value is not None]
+
+
+def _leaves(part: Any, name: str) -> Iterator[Tuple[str, Any]]:
+    """Yields what `_numbers` returns, and None for empty dicts and lists."""
     if isinstance(part, (Mapping, list, tuple)):
         pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
+        if not part:
+            yield name, None
         for key, each in pairs:
-            yield from _numbers(each, f"{name}.{key}" if name else str(key))
+            yield from _leaves(each, f"{name}.{key}" if name else str(key))
     elif hasattr(part, "detach") or isinstance(part, (bool, str)):
         yield name, part
     elif type(part) in (int, float):

@@ -82,6 +82,7 @@ class Checkpoint:
             try:
                 v1_files.check(path, with_data)
             except (OSError, ValueError, DecodeError) as error:
+                self._refuse_change()
                 raise CheckpointError(f"{path!r} is corrupt: {error}") from error
 
     def _infos_v2(self, content: bytes) -> Dict[str, TensorInfo]:
