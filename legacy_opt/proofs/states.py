@@ -154,8 +154,11 @@ def state_of(source: Any, is_after: bool = False) -> State:
         return source
     try:
         return _state_of(source, is_after)
-    except (ProofError, RecordError):
-        raise
+    except RecordError as error:
+        name = f"{str(source)!r}"
+        if not hasattr(source, "__fspath__") and not isinstance(source, str) or name in str(error):
+            raise
+        raise ProofError(f"{name}: {error}") from error
     except Exception as error:  # content of others may cause any error
         raise unreadable(source, error) from error
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from legacy_opt.proofs.states import KERAS, State, empty, state_of, unreadable
 
-from ... import file_endings
+from ... import file_endings, special_files
 from ..checkpoint_contents import named
 from ..checkpoint_contents.items import Item
 from ..checkpoint_files.errors import CheckpointError
@@ -47,6 +47,7 @@ def read(path: str, is_after: bool, model: Any = None) -> State:
 
 
 def _read(path: str, is_after: bool, model: Any) -> State:
+    special_files.refuse(path)
     if file_endings.ending_of(path, file_endings.KERAS):
         if model is None:
             return _of_keras_file(path)

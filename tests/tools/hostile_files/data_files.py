@@ -35,12 +35,9 @@ def zipped(path, members, packed=True):
     method = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
     with zipfile.ZipFile(str(path), "w", method) as archive:
         for name, content in members:
-            with archive.open(zipfile.ZipInfo(name), "w") as member:
-                if not isinstance(content, int):
-                    member.write(content)
-        for name, content in members:
-            if isinstance(content, int):
-                archive.writestr(name, bytes(content))
+            info = zipfile.ZipInfo(name)
+            info.compress_type = method
+            archive.writestr(info, bytes(content))  # a number is that of zeros
     return path
 
 
