@@ -10,8 +10,6 @@ import os
 import stat
 from typing import Optional, Union
 
-from .plain_text import size
-
 MOST_OF_TEXT = 16 << 20  # bytes of a text, such as a name map or a program
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO (named pipe)"),
@@ -44,7 +42,7 @@ def refuse(*paths: Union[str, os.PathLike], most: Optional[int] = None):
         if found is not None:
             raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
         if most is not None and os.path.isfile(path) and os.path.getsize(path) > most:
-            raise SpecialFileError(f"{path!r} has more than {size(most)}: it is damaged.")
+            raise SpecialFileError(f"{path!r} has more than {most >> 20} MiB: it is damaged.")
 
 
 def refuse_existing(path: str, overwrite: bool, option: str = "--overwrite"):
