@@ -1,6 +1,7 @@
-"""Raises errors for paths to FIFOs, sockets and devices.
+"""Raises errors for paths to FIFOs, sockets and devices, and for files that are too large.
 
-Otherwise the program could hang: opening a FIFO blocks, and reading a device may never end.
+Otherwise the program could hang: opening a FIFO blocks, and reading a device may never end. A file
+with holes may be far larger than the disk.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import stat
 from typing import Optional, Union
 
+MOST_OF_TEXT = 16 << 20  # bytes of a text, such as a name map or a program
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO (named pipe)"),
     (stat.S_ISSOCK, "a socket"),
@@ -18,7 +20,7 @@ _KINDS = (
 
 
 class SpecialFileError(OSError, ValueError):
-    """A path leads to a FIFO, a socket or a device."""
+    """A path leads to a FIFO, a socket or a device, or to a file that is too large."""
 
 
 def kind(path: Union[str, os.PathLike]) -> Optional[str]:
@@ -33,12 +35,14 @@ def kind(path: Union[str, os.PathLike]) -> Optional[str]:
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 
 
-def refuse(*paths: Union[str, os.PathLike]):
-    """Raises a SpecialFileError if one of the paths leads to a special file."""
+def refuse(*paths: Union[str, os.PathLike], most: Optional[int] = None):
+    """Raises a SpecialFileError if a path leads to a special file, or to more than `most` bytes."""
     for path in paths:
         found = kind(path)
         if found is not None:
             raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
+        if most is not None and os.path.isfile(path) and os.path.getsize(path) > most:
+            raise SpecialFileError(f"{path!r} has more than {most >> 20} MiB: it is damaged.")
 
 
 def refuse_existing(path: str, overwrite: bool, option: str = "--overwrite"):

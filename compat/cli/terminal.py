@@ -39,6 +39,7 @@ _WITHOUT_TENSORFLOW = (
     *("audit", "completion", "docs", "export"),
     *("prove draw", "prove replay", "prove resume"),
 )
+_LONGEST = 2000  # characters of an error, which may contain names of others
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
@@ -191,7 +192,9 @@ def one_line(error: BaseException) -> str:
     # Errors of these classes have messages for users. Other messages need the name of the class.
     text = messages.text_of(error) if isinstance(error, (ValueError, ImportError)) else ""
     text = text or messages.with_class(error)
-    return plain_text.printable(" ".join(text.split()), sys.stderr)
+    text = " ".join(text.split())
+    text = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    return plain_text.printable(text, sys.stderr)
 
 
 def add_list(parser: argparse.ArgumentParser, option: str, metavar: str, what: str):

@@ -26,6 +26,7 @@ _NO_VALUES = ("params", "param_names", "foreach", "fused", "capturable", "differ
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 _WRAPPER = re.compile(r"^(?:module|_orig_mod)\.")  # DistributedDataParallel, torch.compile
 _MOST_OF_SPARSE = 256 << 20  # bytes of a sparse tensor as a dense one
+_MOST_VALUES = 1_000_000
 _PLACE = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")  # a step of a path, as JAX writes it
 
 
@@ -47,10 +48,16 @@ class State:
         self.dtypes: Dict[Key, str] = {}
         self.order: List[str] = []
         self.parts: List[str] = []
+        self._count = 0  # of a small file, too: a dict may occur in others billions of times
 
     def add(self, variable: str, slot: str, value: Any) -> None:
         """Adds an array, tensor, number or text, or all in a list or dict."""
         for name, leaf in _leaves(value, slot):
+            self._count += 1
+            if self._count > _MOST_VALUES:
+                raise ProofError(f"the state has more than {_MOST_VALUES:,} values")
+            if leaf is None:
+                continue
             key = variable, name
             if key in self.values:
                 raise ProofError(f"the state has two values for {label(key)!r}: rename one of them")
@@ -87,15 +94,19 @@ def label(key: Key) -> str:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
-    """Yields the tensors, arrays, numbers and texts of a tree of dicts and lists, with names."""
-    if isinstance(value, Mapping):
+    """Yields the tensors, arrays, numbers and texts of a tree of dicts and lists, with names.
+
+    Others, and empty dicts and lists, are None.
+    """
+    if isinstance(value, Mapping) and value:
         for key, each in value.items():
             yield from _leaves(each, f"{name}.{key}" if name else _WRAPPER.sub("", str(key)))
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) and value:
         for i, each in enumerate(value):
             yield from _leaves(each, f"{name}[{i}]")
-    elif hasattr(value, "dtype") or isinstance(value, (bool, int, float, str)):
-        yield name, value
+    else:
+        is_value = hasattr(value, "dtype") or isinstance(value, (bool, int, float, str))
+        yield name, value if is_value else None
 
 
 def _array(value: Any, name: str) -> np.ndarray:
@@ -117,10 +128,14 @@ def reading(source: Any, *errors: Type[Exception]) -> Iterator[None]:
     """Raises a ProofError for an error of content of others, which may be any but `errors`."""
     try:
         yield
-    except (ProofError, RecordError, *errors):
+    except errors:
         raise
     except Exception as error:
         name = repr(str(source)) if _is_path(source) else type(source).__name__
+        if isinstance(error, RecordError):
+            if not _is_path(source) or name in str(error):
+                raise
+            raise ProofError(f"{name}: {error}") from error
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ProofError(f"{name}: it cannot be read ({text})") from error
 
@@ -182,6 +197,9 @@ def _loaded(path: Path) -> Any:
     try:
         import torch
 
+        if zipfile.is_zipfile(str(path)):
+            with zipfile.ZipFile(str(path)) as archive:
+                state_files.unpacked(archive, path.stat().st_size)
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except ImportError as error:
         raise ProofError(f"{str(path)!r} needs PyTorch: pip install torch") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -257,9 +257,7 @@ def load_npz(file: Any, size: int) -> Dict[str, np.ndarray]:
     """Reads all arrays of a path or file. Its size is the bound of their memory."""
     try:
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            if sum(member.file_size for member in members) > size:
-                raise RecordError("not a state file: arrays are compressed, or overlap")
+            members = unpacked(archive, size)
             arrays = {}
             for member in members:
                 name = member.filename[: -len(".npy")]
@@ -271,6 +269,14 @@ def load_npz(file: Any, size: int) -> Dict[str, np.ndarray]:
         raise
     except Exception as error:  # a damaged file may cause any error of zipfile and NumPy
         raise RecordError(f"not a state file: {_line(error)}") from error
+
+
+def unpacked(archive: zipfile.ZipFile, size: int) -> List[zipfile.ZipInfo]:
+    """Returns the members of an archive with this size; a RecordError if they are compressed."""
+    members = archive.infolist()
+    if sum(member.file_size for member in members) > size:
+        raise RecordError("not a state file: arrays are compressed, or overlap")
+    return members
 
 
 def _line(error: Exception) -> str:

@@ -47,6 +47,7 @@ class Assigned(NamedTuple):
 Meaning = Union[str, Definition, Text]  # a string is the full name of an imported object
 Bound = Union[str, Definition, Assigned]  # what a statement binds to a name
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+_MOST_VALUES = 200  # of a name: each use of a name costs as much time as it has values
 _Unknown = ast.Pass  # the expression of a value that is known only at run time
 
 
@@ -64,8 +65,10 @@ class Scope:
         self.names: Dict[str, List[Bound]] = {}
 
     def bind(self, name: str, value: Bound) -> None:
-        """Adds a value to a name."""
-        self.names.setdefault(name, []).append(value)
+        """Adds a value to a name, if it has fewer than `_MOST_VALUES`."""
+        values = self.names.setdefault(name, [])
+        if len(values) < _MOST_VALUES and value not in values:
+            values.append(value)
 
     def find(self, name: str) -> Optional[List[Bound]]:
         """Returns the values of a name in this scope or an enclosing scope, or None."""

@@ -117,7 +117,8 @@ def _is_searched(home: str, name: str) -> bool:
 def read(path: str) -> Source:
     """Parses a file. Raises an `UnreadableError` if it cannot be read or parsed."""
     try:
-        special_files.refuse(path)  # `find` checks only its arguments, not files in folders
+        # `find` checks only its arguments, not files in folders.
+        special_files.refuse(path, most=special_files.MOST_OF_TEXT)
         if file_endings.ending_of(path, file_endings.NOTEBOOK):
             return _read_notebook(path)
         with tokenize.open(path) as file:

@@ -1,8 +1,8 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader does not suffice, for two reasons. It returns names, dtypes and shapes, but
-not the slices (called parts here) in which partitioned variables are saved. And it detects missing
-bytes only after it has read all data.
+TensorFlow's own reader does not suffice, for three reasons. It returns names, dtypes and shapes,
+but not the slices (called parts here) in which partitioned variables are saved. It detects missing
+bytes only after it has read all data. And shapes that cannot be abort the process.
 
 The index is a sorted table in the file format of LevelDB. TensorFlow and protobuf are not needed.
 """
@@ -10,7 +10,7 @@ The index is a sorted table in the file format of LevelDB. TensorFlow and protob
 from __future__ import annotations
 
 import struct
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from legacy_opt.core.array_parts import Part, Shape, whole
 
@@ -21,6 +21,7 @@ from .errors import AGAIN, CheckpointError
 from .tensor_info import TensorInfo
 from .wire_format import Fields, WireError, fields, messages, number, varint
 
+MOST_BYTES = 256 << 20  # of an index, which has about 100 bytes for each tensor
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
@@ -28,7 +29,8 @@ _MOST_SHARDS = 99_999  # names of data files have five digits
 # The numbers of fields in TensorFlow's tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto.
 _NUM_SHARDS = 1  # in the header
 _DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CRC32C, _SLICES = range(1, 8)  # in an entry
-_DIM, _DIM_SIZE = 2, 1
+_DIM, _UNKNOWN_RANK, _DIM_SIZE = 2, 3, 1
+_MOST_AXES, _MOST_ELEMENTS = 254, (1 << 63) - 1  # of a tensor in TensorFlow
 _EXTENT, _START, _LENGTH = 1, 1, 2
 _PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor is its name
 
@@ -133,7 +135,7 @@ def is_table(content: bytes) -> bool:
 def parse_index(content: bytes) -> Index:
     """Returns the Index in the bytes of an index file. Other content raises a ValueError."""
     try:
-        return _as_index(list(_records(content)))
+        return _as_index(list(records_of(content)))
     except (IndexError, struct.error, WireError) as error:
         raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
@@ -141,8 +143,12 @@ def parse_index(content: bytes) -> Index:
 def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
     shards = 0
     entries, data_bytes, places, keys = {}, {}, {}, {}
+    last = None
     for key, value in records:
-        entry = fields(value)
+        # Otherwise TensorFlow might find another entry than this module.
+        if last is not None and key <= last:
+            raise ValueError("its names are not in order")
+        last, entry = key, fields(value)
         if not key:  # the header
             shards = number(entry, _NUM_SHARDS)
             continue
@@ -152,12 +158,11 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         if not slices:
             places[key] = StoredBytes(shard, offset, size, number(entry, _CRC32C))
         if not key.startswith(_PART_KEY):
-            dims = [dim for shape in messages(entry, _SHAPE) for dim in messages(shape, _DIM)]
-            shape = tuple(number(dim, _DIM_SIZE) for dim in dims)
+            shape = _shape(messages(entry, _SHAPE))
             parts = tuple(_as_part(shape, each) for each in slices)
             name = key.decode("utf-8")
             entries[name] = Entry(number(entry, _DTYPE), shape, size, parts)
-            keys[name] = [_part_key(key, each) for each in slices] or [key]
+            keys[name] = [part_key(key, each) for each in slices] or [key]
     if shards > _MOST_SHARDS:
         raise ValueError(f"{shards} data files are too many")
     stored = {
@@ -166,6 +171,20 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         if all(key in places for key in keys_of_parts)
     }
     return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
+
+
+def _shape(found: List[Fields]) -> Shape:
+    """Returns the shape in messages; see `check_shape`."""
+    shape = tuple(number(dim, _DIM_SIZE) for each in found for dim in messages(each, _DIM))
+    check_shape(shape, not any(number(each, _UNKNOWN_RANK) for each in found))
+    return shape
+
+
+def check_shape(shape: Shape, is_known: bool) -> None:
+    """Raises a ValueError for a shape with which TensorFlow would abort the process."""
+    is_possible = len(shape) <= _MOST_AXES and min(shape, default=0) >= 0
+    if not (is_known and is_possible and arrays.count([x or 1 for x in shape]) <= _MOST_ELEMENTS):
+        raise ValueError(f"a tensor has the impossible shape {list(shape)[:9]}")
 
 
 def _extents(part: Fields) -> List[Tuple[int, int]]:
@@ -191,7 +210,7 @@ def _is_inside(part: Part, shape: Shape) -> bool:
     )
 
 
-def _part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
+def part_key(name: bytes, extents: List[Tuple[int, int]]) -> bytes:
     """Returns the key of a part: the name with escaped NULs, the rank, and the extents."""
     rank = len(extents)
     encoded_rank = bytes([1, rank]) if rank else b"\0"
@@ -209,7 +228,7 @@ def _ordered(value: int) -> bytes:
     return ((ones << (7 * length)) | value).to_bytes(length, "big")
 
 
-def _records(content: bytes) -> Iterator[Tuple[bytes, bytes]]:
+def records_of(content: Any) -> Iterator[Tuple[bytes, bytes]]:
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
         raise ValueError("this is not a table, or its end is missing")

@@ -37,6 +37,9 @@ SLOT_VARIABLES, NAMED_BY_NUMBER, NUMBERED = "slot variables", "named by number",
 
 _VALUE = "VARIABLE_VALUE"
 _BRIDGED_SLOT = re.compile(r"slot_(\d+)_(.*)")
+# A path costs time and memory: a small file may have a chain of objects, or optimizers that contain
+# each other. Those of a model with 10,000 layers cost a tenth of this.
+_WORK_OF_OBJECT, _MOST_WORK = 16, 50_000_000
 _VARIABLES, _TRAINED, _STEP = "_variables", "_trainable_variables", "_iterations"
 
 
@@ -108,6 +111,7 @@ class _GraphParser:
     """Finds the optimizers in a graph, and separates their variables from all other variables."""
 
     def __init__(self, proto: Any) -> None:
+        self._work = 0
         self._nodes = [_SavedObject(node) for node in proto.nodes]
         self._paths = self._paths_from(0)
         kinds = {number: self._kind(number) for number in range(len(self._nodes))}
@@ -170,6 +174,9 @@ class _GraphParser:
             for name, child in self._nodes[number].children.items():
                 if child not in paths and child not in stop:
                     paths[child] = f"{paths[number]}/{name}" if paths[number] else name
+                    self._work += _WORK_OF_OBJECT + len(paths[child])
+                    if self._work > _MOST_WORK:
+                        raise ValueError("its objects have more paths than those of a training")
                     queue.append(child)
         return paths
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from typing import Any, List, Pattern, Tuple
+from typing import Any, List, Optional, Pattern, Tuple
 
 import tensorflow as tf
 
@@ -22,10 +22,10 @@ _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
 _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
 
 
-def refuse_special(*paths: str) -> None:
-    """Raises a CheckpointError if one of the paths leads to a FIFO, a socket or a device."""
+def refuse_special(*paths: str, most: Optional[int] = None) -> None:
+    """Raises a CheckpointError for FIFOs, sockets, devices and too large files: see `refuse`."""
     try:
-        special_files.refuse(*paths)
+        special_files.refuse(*paths, most=most)
     except special_files.SpecialFileError as error:
         raise CheckpointError(str(error)) from error
 
@@ -74,7 +74,8 @@ def locate(path: Any) -> Tuple[str, str]:
     prefix = prefix_of(path)
     if is_file(prefix + INDEX):
         return prefix, V2
-    refuse_special(path, prefix + INDEX, os.path.join(path, "checkpoint"))
+    refuse_special(path, prefix + INDEX)
+    refuse_special(os.path.join(path, "checkpoint"), most=special_files.MOST_OF_TEXT)
     if tf.io.gfile.isdir(path):
         return _latest(path)
     if is_file(path):

@@ -16,7 +16,7 @@ from ... import special_files
 from ...file_endings import INDEX, prefix_of
 from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
-from .index import StoredBytes, parse_index
+from .index import MOST_BYTES, StoredBytes, parse_index
 from .tensor_info import unknown_dtype
 from .tensor_names import OBJECT_GRAPH
 
@@ -51,7 +51,7 @@ class PlainCheckpoint:
     def __init__(self, path: Any) -> None:
         self.path = _prefix(os.fsdecode(path))
         try:
-            special_files.refuse(self.path + INDEX)
+            special_files.refuse(self.path + INDEX, most=MOST_BYTES)
             with open(self.path + INDEX, "rb") as file:
                 index = parse_index(file.read())
         except OSError as error:
@@ -129,7 +129,7 @@ def _prefix(path: str) -> str:
         return prefix_of(path)
     state = os.path.join(path, "checkpoint")
     try:
-        special_files.refuse(state)
+        special_files.refuse(state, most=special_files.MOST_OF_TEXT)
         with open(state, encoding="utf-8") as file:
             name = ast.literal_eval(_LATEST.search(file.read()).group(1))
     except (OSError, ValueError, SyntaxError, AttributeError) as error:  # `group` of no match

@@ -12,16 +12,17 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from legacy_opt import versions
 from legacy_opt.core.array_parts import Part
 
 from ... import arrays
-from . import paths
+from . import paths, v1_files
 from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
 from .file_watch import Watch, stamp
-from .index import parse_index
+from .index import MOST_BYTES, parse_index
 from .object_graph import OBJECT_GRAPH, ObjectGraph, parse_object_graph
 from .paths import V1, V2, reason
 from .tensor_info import TensorInfo, unknown_dtype
@@ -43,9 +44,15 @@ class Checkpoint:
         self.path = path
         self.format = format
         self._watch = Watch([self._listing] if format == V2 else self._v1_files())
+        reader, index = None, b""
+        if format == V1:
+            self._check_v1_files(with_data=False)
         try:
-            reader = tf.compat.v1.train.NewCheckpointReader(path)
-            index = _content(self._listing) if format == V2 else b""
+            if format == V1:
+                reader = tf.compat.v1.train.NewCheckpointReader(path)
+            else:  # with some shapes, TensorFlow's reader would abort the process
+                paths.refuse_special(self._listing, most=MOST_BYTES)
+                index = _content(self._listing)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             self._refuse_change()
             raise CheckpointError(
@@ -53,6 +60,7 @@ class Checkpoint:
             ) from error
         self._digest = hashlib.sha256(index).digest()
         self._data_files = []
+        self._is_checked = False  # whether all data of files in V1 format are
         self._stored = {}
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
         self._infos = dict(sorted(infos.items()))
@@ -68,6 +76,14 @@ class Checkpoint:
         files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
         paths.refuse_special(*files)
         return files
+
+    def _check_v1_files(self, with_data: bool) -> None:
+        for path in self._v1_files():
+            try:
+                v1_files.check(path, with_data)
+            except (OSError, ValueError, DecodeError) as error:
+                self._refuse_change()
+                raise CheckpointError(f"{path!r} is corrupt: {error}") from error
 
     def _infos_v2(self, content: bytes) -> Dict[str, TensorInfo]:
         try:
@@ -110,7 +126,10 @@ class Checkpoint:
             raise _changed(changes)
 
     def info(self, name: str) -> TensorInfo:
-        """Returns the TensorInfo of a tensor; raises a CheckpointError if there is none."""
+        """Returns the TensorInfo of a tensor to read; a CheckpointError if there is none."""
+        if self.format == V1 and not self._is_checked:
+            self._check_v1_files(with_data=True)
+            self._is_checked = True
         if name not in self._infos:
             raise CheckpointError(f"{self.path!r} contains no tensor {name!r}.")
         return self._infos[name]

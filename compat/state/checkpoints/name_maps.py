@@ -36,7 +36,7 @@ def read(path: str) -> Any:
     if path == GUESS:
         return GUESS
     try:
-        special_files.refuse(path)
+        special_files.refuse(path, most=special_files.MOST_OF_TEXT)
         with open(path, encoding="utf-8") as file:
             pairs = _parse(file.read())
     except (OSError, ValueError, RecursionError, MemoryError) as error:

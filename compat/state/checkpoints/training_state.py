@@ -13,7 +13,7 @@ from typing import Any, Iterator, Tuple
 
 from legacy_opt.proofs.states import State, reading, state_of
 
-from ... import file_endings
+from ... import file_endings, special_files
 from ..checkpoint_contents import contents as contents_of
 from ..checkpoint_contents import named
 from ..checkpoint_files.errors import CheckpointError
@@ -29,6 +29,7 @@ def read(path: str, is_after: bool) -> State:
     Raises:
       ValueError: there is no such file, or it cannot be read.
     """
+    special_files.refuse(path)
     with reading(path, ValueError, OSError):
         if file_endings.ending_of(path, file_endings.KERAS):
             state = State("Keras")

@@ -33,6 +33,7 @@ USUAL = [each.split("=") for each in _USUAL.split()]
 _OF_ZERO, _OF_ONE = 2.0**-5, 0.75  # values for hyperparameters that are 0 or 1, and hide their use
 # Two variables have the same shape: a class may mix up their states.
 _DENSE, _ROWS = {"w": (12, 8), "b": (8,), "c": (8,)}, {"table": (20, 4), "other": (20, 4)}
+_MOST_ELEMENTS = 1 << 24
 _SMALLEST, _LARGEST = -9, 2  # powers of 2: the sizes of gradients
 _EXTREME = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44], "float32")
 # Values that show what hyperparameters do. Others are short binary numbers near the record's.
@@ -171,6 +172,11 @@ def _shapes(record: Record, rows: bool) -> Mapping[str, Tuple[int, ...]]:
     if not found:
         kind = "sparse" if rows else "dense"
         raise ProofError(f"{record.optimizer} has no update for {kind} gradients: {why}")
+    elements = sum(float(np.prod(shape, dtype="float64")) for shape in found.values())
+    if elements > _MOST_ELEMENTS:
+        raise ProofError(
+            f"the record is of variables with {elements:,.0f} elements: too many to draw"
+        )
     return found
 
 
