@@ -1,10 +1,10 @@
 """Processes that tests kill, and that send messages to the test through a pipe.
 
 Most processes are forked after the import of TensorFlow, because the import takes seconds and a
-fork almost no time. The parent never creates a graph, a Session or a server. So a forked process
-gets its whole training state from a checkpoint. Unlike new processes, forked processes share state
-that does not belong to the training, such as the seed of Python's hashes. If a `Life` has a
-`command`, it is a new process.
+fork almost no time. The parent never creates a Session or a server; it may create a graph, which
+has no state. So a forked process gets its whole training state from a checkpoint. Unlike new
+processes, forked processes share state that does not belong to the training, such as the seed of
+Python's hashes. If a `Life` has a `command`, it is a new process.
 """
 
 import json
