@@ -1,4 +1,4 @@
-"""Kills a training repeatedly with SIGKILL and compares it with an uninterrupted training.
+"""Kills a training repeatedly and compares it with an uninterrupted training.
 
     python tests/clusters/faults/kill_and_resume.py --kills 500
 
@@ -23,6 +23,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -35,13 +36,15 @@ import tensorflow as tf
 from tests.clusters.faults.arguments import parser_of
 from tests.clusters.faults.checkpoints import kill_in_a_save, unfinished
 from tests.clusters.faults.groups import GROUPS
-from tests.clusters.faults.lives import SECONDS, Life, sender
+from tests.clusters.faults.lives import SECONDS, Life, exit_on_sigterm, sender
 from tests.clusters.faults.training import NAMES, Training
 
 # Every fifth process is a new Python process. Because 5 is odd, new processes are also killed
 # alternately at random moments and in the middle of a save.
 NEW_PYTHON = 5
 CHOICES = (*GROUPS, *NAMES)
+HANDLED = "handled SIGTERM"
+ENDINGS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, HANDLED: signal.SIGTERM}
 
 
 def parse_arguments(argv=None):
@@ -49,6 +52,12 @@ def parse_arguments(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=50, help="total number of kills")
     parser.add_argument("--optimizer", choices=CHOICES, action="append", help="only this")
+    parser.add_argument(
+        "--signal",
+        choices=ENDINGS,
+        default="SIGKILL",
+        help=f"the signal of a kill; {HANDLED}: the process has a handler that raises SystemExit",
+    )
     parser.add_argument(
         "--forget",
         metavar="TEXT",
@@ -66,6 +75,7 @@ class Run:
         directory: an empty directory for checkpoints.
         moments: a `random.Random`.
         forget: see `Training`.
+        ending: one of `ENDINGS`.
 
     Attributes:
         lives: the list of messages of each process, in order. All processes except the last were
@@ -73,8 +83,9 @@ class Run:
         in_a_save: how many kills left a checkpoint unfinished.
     """
 
-    def __init__(self, name, directory, moments, forget):
+    def __init__(self, name, directory, moments, forget=None, ending="SIGKILL"):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
+        self.ending, self.signal = ending, ENDINGS[ending]
         # The graph has no state, and building it in each process would take longer than a life.
         self.training = Training(name, directory, forget)
         self.lives, self.in_a_save = [], 0
@@ -92,10 +103,10 @@ class Run:
                 # is no checkpoint that the kill could destroy.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
-                killed = kill_in_a_save(life, self.directory, self.moments)
+                killed = kill_in_a_save(life, self.directory, self.moments, self.signal)
             else:
                 life.wait_for(self.moments.uniform(0, self._to_first_save[new_python] + 0.5))
-                killed = life.kill()
+                killed = life.kill(self.signal)
         self._note(life, killed)
         self.in_a_save += bool(unfinished(self.directory) - before)
         if "saved" in life.events:
@@ -121,10 +132,16 @@ class Run:
 
     def _start(self, new_python):
         if not new_python:
-            return Life(self.training.live)
+            return Life(self._live)
         command = [sys.executable, os.path.abspath(__file__), "--optimizer", self.name]
         command += ["--forget", self.forget] if self.forget else []
+        command += ["--signal", self.ending]
         return Life(None, command + ["--live", self.directory])
+
+    def _live(self, send):
+        if self.ending == HANDLED:
+            exit_on_sigterm()
+        self.training.live(send)
 
     def _note(self, life, good):
         """Records a process's messages; after a failure, empties the directory of checkpoints."""
@@ -172,7 +189,7 @@ def _loss(message, saved, expected):
     return None
 
 
-def try_one(name, kills, moments, forget=None):
+def try_one(name, kills, moments, **options):
     """Kills the training of one of `CHOICES` `kills` times; prints the figures.
 
     Returns:
@@ -181,7 +198,7 @@ def try_one(name, kills, moments, forget=None):
     """
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        run = Run(name, directory, moments, forget)
+        run = Run(name, directory, moments, **options)
         for number in progress(range(kills), name):
             run.kill_once(number)
         expected = run.finish()
@@ -214,20 +231,25 @@ def main(argv=None):
     names = arguments.optimizer or list(GROUPS)
     if arguments.live:
         directory, pipe = arguments.live
+        if arguments.signal == HANDLED:
+            exit_on_sigterm()
         Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
     print(f"moments of the kills: --seed {arguments.seed}", flush=True)
     begin, moments, totals = time.monotonic(), random.Random(arguments.seed), (0, 0, 0)
     for place, name in enumerate(names):
         kills = len(range(place, arguments.kills, len(names)))
         if kills:
-            found = try_one(name, kills, moments, arguments.forget)
+            found = try_one(name, kills, moments, forget=arguments.forget, ending=arguments.signal)
             totals = tuple(map(sum, zip(totals, found)))
     lost, in_a_save, early = totals
     trained = sum(len(GROUPS.get(name, [name])) for name in names)
-    text = "TensorFlow %s, %d optimizers and wrappers, %d kills: %d in the middle of a save, "
+    text = "TensorFlow %s, %d optimizers and wrappers, %d kills by %s: %d in the middle of a save, "
     text += "%d before training began; %.0f minutes"
     minutes = (time.monotonic() - begin) / 60
-    print(text % (tf.__version__, trained, arguments.kills, in_a_save, early, minutes))
+    print(
+        text
+        % (tf.__version__, trained, arguments.kills, arguments.signal, in_a_save, early, minutes)
+    )
     print(f"kills that lost bits: {lost} of {arguments.kills}")
     return 1 if lost else 0
 

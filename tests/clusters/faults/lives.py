@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 
+EXITED = 143  # the exit code of a process that exits when it gets SIGTERM
 SECONDS = 300  # the timeout for events that must happen, even on a busy machine
 
 # Only the parent keeps the writing end of this pipe open. When the parent exits, the pipe ends. The
@@ -53,6 +54,8 @@ class Life:
                 _end_with_parent()
                 live(sender(write))
                 os._exit(0)
+            except SystemExit as exit_:
+                os._exit(exit_.code)
             except BaseException:
                 traceback.print_exc()
                 sys.stderr.flush()
@@ -123,20 +126,21 @@ class Life:
         """Sends SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def kill(self):
-        """Sends SIGKILL, and receives the messages that are still in the pipe.
+    def kill(self, number=signal.SIGKILL):
+        """Sends a signal that ends the process, and receives the messages still in the pipe.
 
         Returns:
             Whether the process was alive.
         """
         # No other process can have this pid, because waitpid has not been called for it.
-        os.kill(self.pid, signal.SIGKILL)
+        os.kill(self.pid, number)
+        os.kill(self.pid, signal.SIGCONT)  # a paused process gets no other signal than SIGKILL
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():
             pass
         os.close(self._pipe)
         self._pipe = None
-        return os.WIFSIGNALED(self.status)
+        return os.WIFSIGNALED(self.status) or os.WEXITSTATUS(self.status) == EXITED
 
     def _read(self):
         """Receives the messages in the pipe; returns False at the end of the pipe."""
@@ -156,6 +160,11 @@ def sender(file):
         os.write(file, json.dumps(dict(values, event=event)).encode() + b"\n")
 
     return send
+
+
+def exit_on_sigterm():
+    """Makes SIGTERM raise SystemExit in this process, as many programs do."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXITED))
 
 
 def _end_with_parent():
