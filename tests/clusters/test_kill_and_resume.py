@@ -14,7 +14,8 @@ import sys
 
 import pytest
 
-from tests.clusters.faults import checkpoints, kill_and_resume, training
+from tests.clusters.faults import checkpoints, groups, kill_and_resume, training
+from tests.support.every_optimizer import OPTIMIZERS
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
@@ -27,7 +28,7 @@ def kill_and_look(*arguments):
 
 
 def test_no_bits_are_lost(full):
-    kills, names = (15, training.NAMES) if full else (2, [HARDEST])
+    kills, names = (21, kill_and_resume.CHOICES) if full else (2, [HARDEST])
     chosen = [word for name in names for word in ("--optimizer", name)]
     code, output, everything = kill_and_look("--kills", str(kills), *chosen)
     assert code == 0, everything
@@ -38,6 +39,19 @@ def test_no_bits_are_lost(full):
         in_saves = re.search(rf"{name}: {each} kills .* (\d+) left", output).group(1)
         # Every second kill is timed to interrupt a save.
         assert int(in_saves) >= each // 2, everything
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("signal", ["SIGTERM", kill_and_resume.HANDLED])
+def test_sigterm_loses_no_bits(signal):
+    arguments = ["--kills", "4", "--optimizer", "group 2", "--signal", signal]
+    code, _, everything = kill_and_look(*arguments)
+    assert code == 0, everything
+
+
+def test_the_groups_have_all_optimizers():
+    names = [name for group in groups.GROUPS.values() for name in group]
+    assert sorted(names) == sorted(OPTIMIZERS)
 
 
 def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
@@ -60,7 +74,12 @@ def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name, forgotten",
-    [("AdagradDecay", "AdagradDecay_1"), ("LazyAdam", "global_step"), (HARDEST, "count")],
+    [
+        ("AdagradDecay", "AdagradDecay_1"),
+        ("LazyAdam", "global_step"),
+        (HARDEST, "count"),
+        ("group 2", "GradientAccumulation/gradient_sum"),
+    ],
 )
 def test_missing_state_in_checkpoints_is_found(name, forgotten):
     arguments = ["--kills", "5", "--optimizer", name, "--forget", forgotten]

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import legacy_opt
 from tests.support import problems, running
-from tests.support.cases import CASES, one_of_each_class
+from tests.support.every_optimizer import OPTIMIZERS, loss_of
 from tests.support.problems import Rows
-from tests.support.wrapped import WRAPPERS, multi
 
 v1 = tf.compat.v1
 STEPS = 12
@@ -29,35 +27,6 @@ class Way(NamedTuple):
 
 
 WAYS = [Way(*each) for each in itertools.product([False, True], [False, True])]
-
-
-def _clipped_variables(step, variables):
-    clipped = [(variables[name], [1]) for name in ("matrix", "table")]
-    return legacy_opt.VariableClippingOptimizer(multi(step), clipped, max_norm=1.0)
-
-
-def _of_step(make):
-    return lambda step, variables: make(step)
-
-
-# {name: function that returns an optimizer}. The arguments are the global step and a dict of the
-# variables by name.
-OPTIMIZERS = {
-    **{CASES[name].optimizer.__name__: _of_step(CASES[name].make) for name in one_of_each_class()},
-    **{
-        name.replace("Optimizer", "") + "Optimizer": _of_step(make)
-        for name, make in WRAPPERS.items()
-    },
-    "ClipByNormOptimizer": lambda step, _: legacy_opt.ClipByNormOptimizer(multi(step), 0.5),
-    "ClipByValueOptimizer": lambda step, _: legacy_opt.ClipByValueOptimizer(multi(step), -0.5, 0.5),
-    "VariableClippingOptimizer": _clipped_variables,
-    "LossScaleOptimizer": lambda step, _: legacy_opt.LossScaleOptimizer(
-        v1.train.AdamOptimizer(0.1, epsilon=1e-3), legacy_opt.FixedLossScaleManager(64.0)
-    ),
-    "MultitaskOptimizerWrapper": lambda step, _: legacy_opt.MultitaskOptimizerWrapper(
-        v1.train.AdamOptimizer(0.1, epsilon=1e-3)
-    ),
-}
 
 
 def parts(name, way):
@@ -106,19 +75,6 @@ def problem_of_one_process(ranks, way):
         for steps in zip(*(problem.gradients for problem in each_rank))
     ]
     return first._replace(gradients=means, sparse=sparse)
-
-
-def loss_of(problem, variables, gradients):
-    """Returns a loss whose gradients are exactly the given tensors."""
-    terms = []
-    for name, variable in variables.items():
-        gradient = gradients[name]
-        if name in problem.sparse:
-            values, ids = gradient
-            terms.append(tf.reduce_sum(tf.gather(variable, ids) * values))
-        else:
-            terms.append(tf.reduce_sum(variable * gradient))
-    return tf.add_n(terms)
 
 
 class Graph:

@@ -112,7 +112,7 @@ def without_operations(folder, monkeypatch):
         ),
         (
             lambda folder, monkeypatch: folder.chmod(0o777),
-            "belongs to another user, or other users may write",
+            "is not safe to use: other users may write to it",
         ),
         (
             # root may write anywhere

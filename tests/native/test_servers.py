@@ -12,7 +12,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import settings
-from legacy_opt.native.runtime import cache
+from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.programs.program import UnsupportedError
 from tests.native.training import START, is_native
 from tests.support.processes import programs
@@ -91,3 +91,20 @@ def test_a_server_with_another_folder_of_kernels(fresh, tmp_path, kernels_folder
         message = r"does not have the kernel [0-9a-f]{32}\. Set the same folder"
         with pytest.raises(UnsupportedError, match=message):
             trained(target, "/job:ps/task:0", True)
+
+
+def test_a_server_that_is_restarted_while_it_is_asked(fresh):
+    """MonitoredTrainingSession waits for such a server, so building the graph must wait, too."""
+    run, lost = v1.Session.run, [tf.errors.UnavailableError(None, None, "reset by peer")]
+
+    def lossy(self, *args, **kwargs):
+        if lost:
+            raise lost.pop()
+        return run(self, *args, **kwargs)
+
+    with server() as target:
+        legacy_opt.native.enable(require=True, target=target)
+        fresh.setattr(tensorflow_operations, "_SECONDS_UNTIL_RETRY", 0)
+        fresh.setattr(v1.Session, "run", lossy)
+        _, types = trained(target, "/job:ps/task:0", True)
+    assert is_native(types) and not lost

@@ -114,13 +114,18 @@ def check_owner(path: Path) -> None:
             f"{path} is not known."
         )
     status = os.lstat(path)
-    is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    others_may_write = status.st_mode & 0o022
-    if not is_file_or_folder or status.st_uid != os.geteuid() or others_may_write:
-        raise NoCompilerError(
-            f"{path} is a link, belongs to another user, or other users may write to it. Delete "
-            f"it, or set {FOLDER_VARIABLE} to a folder of your own."
-        )
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        reason = "it is a link, or no file or folder"
+    elif status.st_uid != os.geteuid():
+        reason = "it belongs to another user"
+    elif status.st_mode & 0o022:
+        reason = "other users may write to it"
+    else:
+        return
+    raise NoCompilerError(
+        f"{path} is not safe to use: {reason}. Delete it, or set {FOLDER_VARIABLE} to a folder of "
+        "your own."
+    )
 
 
 def find_compiler(language: str, variable: str, default: str) -> List[str]:

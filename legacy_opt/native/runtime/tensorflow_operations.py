@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import platform
+import time
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
 
@@ -18,6 +19,7 @@ from legacy_opt.programs.program import UnsupportedError
 
 _SOURCES = ("operations.cc", "checks.h", "update.h", "kernel.h")
 _FLAGS = ["-O2", "-fPIC", "-shared", "-w"]
+_SECONDS_UNTIL_RETRY = 1
 
 
 class LoadedOperations(NamedTuple):
@@ -113,19 +115,24 @@ def load_file(library_path: Path) -> LoadedOperations:
 def missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
     """Returns what a process, such as "/job:ps/task:0", lacks to run a kernel; "" if nothing.
 
-    `target` is the target of sessions that can run operations in this process.
+    `target` is the target of sessions that can run operations in this process. If the process ends
+    meanwhile, a new session waits until it has been started again, as in MonitoredTrainingSession.
     """
     config = tf.compat.v1.ConfigProto(device_filters=[process])
-    try:
-        with tf.Graph().as_default(), tf.device(process):
-            answer = operations.legacy_opt_has_kernel(kernel=key)
-            with tf.compat.v1.Session(target, config=config) as session:
-                has_kernel = session.run(answer)
-    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
-        return (
-            f"the process {process} has no operations library: the process must call "
-            "legacy_opt.native.enable() before it creates its tf.train.Server"
-        )
+    has_kernel = None
+    while has_kernel is None:
+        try:
+            with tf.Graph().as_default(), tf.device(process):
+                answer = operations.legacy_opt_has_kernel(kernel=key)
+                with tf.compat.v1.Session(target, config=config) as session:
+                    has_kernel = session.run(answer)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError):
+            time.sleep(_SECONDS_UNTIL_RETRY)
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+            return (
+                f"the process {process} has no operations library: the process must call "
+                "legacy_opt.native.enable() before it creates its tf.train.Server"
+            )
     if has_kernel:
         return ""
     return (

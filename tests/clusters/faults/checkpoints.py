@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import signal
 import time
 
 from tests.clusters.faults.lives import SECONDS
@@ -43,11 +44,12 @@ def unfinished(directory):
     }
 
 
-def kill_in_a_save(life, directory, moments):
+def kill_in_a_save(life, directory, moments, number=signal.SIGKILL):
     """Kills a process while it writes a checkpoint.
 
     The process is paused shortly after files of a checkpoint have appeared. If the checkpoint is
-    still unfinished, the process is killed. Otherwise, the process continues until its next save.
+    still unfinished, the process gets the signal `number`. Otherwise, the process continues until
+    its next save.
 
     Returns:
         Whether the process was still alive when it was killed.
@@ -66,4 +68,4 @@ def kill_in_a_save(life, directory, moments):
             break
         life.resume()
         longest /= 2  # the process was paused too late, after the save
-    return life.kill()
+    return life.kill(number)

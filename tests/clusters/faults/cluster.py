@@ -7,6 +7,8 @@ check of "worker" also starts workers. The chief and the workers train a small m
 `tf.compat.v1.train.Server`, `replica_device_setter` and `MonitoredTrainingSession`. If the chief
 trains alone, training is deterministic. Then the variables, slots and global step must equal those
 of a training in a single process, bit for bit.
+
+With --native, all processes use native kernels, and an update without a kernel is an error.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ import time
 
 import tensorflow as tf
 
+import legacy_opt
 from tests.clusters.faults.arguments import parser_of
 from tests.clusters.faults.checkpoints import kill_in_a_save, newest, unfinished
 from tests.clusters.faults.lives import SECONDS, Life
@@ -28,6 +31,8 @@ v1 = tf.compat.v1
 
 class Cluster:
     """A cluster of processes on this machine; the end of the `with` block kills all processes."""
+
+    native = False  # whether processes use native kernels
 
     def __init__(self, **jobs):
         self.spec = {job: free_addresses(count) for job, count in jobs.items()}
@@ -48,6 +53,8 @@ class Cluster:
         """Starts a parameter server and waits until it is ready."""
 
         def live(send):
+            if self.native:
+                legacy_opt.native.enable(require=True)
             server = v1.train.Server(self.spec, "ps", index)
             send("ready")
             server.join()
@@ -72,6 +79,8 @@ class Cluster:
             device = v1.train.replica_device_setter(
                 cluster=tf.train.ClusterSpec(self.spec), worker_device="/job:" + job
             )
+            if self.native:
+                legacy_opt.native.enable(require=True, target=server.target)
             learner.learn(send, self.directory, config, server.target, device, job == "chief")
 
         return self.start(live)
@@ -229,6 +238,8 @@ def check_against_one_process(name, chiefs):
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
     def live(send):
+        if Cluster.native:
+            legacy_opt.native.enable(require=True)
         with tempfile.TemporaryDirectory() as directory:
             learner = Learner(name, states[-1]["batch"], send_all=True)
             learner.learn(send, directory, v1.ConfigProto(**CONFIG))
@@ -261,9 +272,11 @@ def main(argv=None):
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer, not all")
     parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--native", action="store_true", help="use native kernels")
     arguments = parser.parse_args(argv)
     if arguments.kills < 1:
         parser.error("--kills must be at least 1")
+    Cluster.native = arguments.native
     print("seed", arguments.seed, file=sys.stderr, flush=True)
     names = [arguments.optimizer] if arguments.optimizer else names_for(arguments.fault)
     for name in names:

@@ -1,19 +1,21 @@
-"""Kills a training repeatedly with SIGKILL and compares it with an uninterrupted training.
+"""Kills a training repeatedly and compares it with an uninterrupted training.
 
-    python tests/clusters/faults/kill_and_resume.py --kills 50
+    python tests/clusters/faults/kill_and_resume.py --kills 500
 
-A process trains a small model and saves a checkpoint every 20 batches. The process is killed and
-started again. Every second kill is in the middle of a save; the other kills are at random moments.
-Then the same training runs once without interruption. Each restarted process reports its state
-(variables, slots, global step) after restoring, at each checkpoint and at the end. Each reported
-state must equal that of the uninterrupted run bit for bit, and no finished checkpoint may be
-missing. The optimizers are AdagradDecay, LazyAdam, and AdagradDecay in a
-GradientAccumulationOptimizer. With GradientAccumulationOptimizer, most checkpoints are saved in the
-middle of an accumulation.
+A process trains and saves a checkpoint every 5 batches. The process is killed and started again.
+Every second kill is in the middle of a save; the other kills are at random moments. Then the same
+training runs once without interruption. Each restarted process reports its state (variables, slots,
+global step) after restoring, at each checkpoint and at the end. Each reported state must equal that
+of the uninterrupted run bit for bit, and no finished checkpoint may be missing.
 
-Most processes are forked (see lives.py). One process in five is a new Python process, which may be
-killed while it imports TensorFlow. The last line of the output has the number of kills after which
-something was lost. If this number is not 0, the exit code is 1.
+All public optimizers and wrappers are trained, in four groups (groups.py). With --optimizer, a
+small model is trained by one optimizer, and saved every 20 batches, most of the time in the middle
+of an accumulation: AdagradDecay, LazyAdam, or AdagradDecay in a GradientAccumulationOptimizer.
+
+Most processes are forked with the finished graph (see lives.py). One process in five is a new
+Python process, which may be killed while it imports TensorFlow or builds the graph. The last line
+of the output has the number of kills after which something was lost. If this number is not 0, the
+exit code is 1.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,21 +31,33 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 
+import tensorflow as tf
+
 from tests.clusters.faults.arguments import parser_of
 from tests.clusters.faults.checkpoints import kill_in_a_save, unfinished
-from tests.clusters.faults.lives import SECONDS, Life, sender
-from tests.clusters.faults.training import EVERY, NAMES, Training
+from tests.clusters.faults.groups import GROUPS
+from tests.clusters.faults.lives import SECONDS, Life, exit_on_sigterm, sender
+from tests.clusters.faults.training import NAMES, Training
 
 # Every fifth process is a new Python process. Because 5 is odd, new processes are also killed
 # alternately at random moments and in the middle of a save.
 NEW_PYTHON = 5
+CHOICES = (*GROUPS, *NAMES)
+HANDLED = "handled SIGTERM"
+ENDINGS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, HANDLED: signal.SIGTERM}
 
 
 def parse_arguments(argv=None):
     """Parses the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=50, help="total number of kills")
-    parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
+    parser.add_argument("--optimizer", choices=CHOICES, action="append", help="only this")
+    parser.add_argument(
+        "--signal",
+        choices=ENDINGS,
+        default="SIGKILL",
+        help=f"the signal of a kill; {HANDLED}: the process has a handler that raises SystemExit",
+    )
     parser.add_argument(
         "--forget",
         metavar="TEXT",
@@ -53,7 +68,14 @@ def parse_arguments(argv=None):
 
 
 class Run:
-    """A training with one optimizer that is killed repeatedly.
+    """A training that is killed repeatedly.
+
+    Args:
+        name: one of `CHOICES`.
+        directory: an empty directory for checkpoints.
+        moments: a `random.Random`.
+        forget: see `Training`.
+        ending: one of `ENDINGS`.
 
     Attributes:
         lives: the list of messages of each process, in order. All processes except the last were
@@ -61,8 +83,11 @@ class Run:
         in_a_save: how many kills left a checkpoint unfinished.
     """
 
-    def __init__(self, name, directory, moments, forget):
+    def __init__(self, name, directory, moments, forget=None, ending="SIGKILL"):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
+        self.ending, self.signal = ending, ENDINGS[ending]
+        # The graph has no state, and building it in each process would take longer than a life.
+        self.training = Training(name, directory, forget)
         self.lives, self.in_a_save = [], 0
         # Seconds until the first save in forked (False) and new (True) processes. The initial
         # values are guesses.
@@ -78,10 +103,10 @@ class Run:
                 # is no checkpoint that the kill could destroy.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
-                killed = kill_in_a_save(life, self.directory, self.moments)
+                killed = kill_in_a_save(life, self.directory, self.moments, self.signal)
             else:
                 life.wait_for(self.moments.uniform(0, self._to_first_save[new_python] + 0.5))
-                killed = life.kill()
+                killed = life.kill(self.signal)
         self._note(life, killed)
         self.in_a_save += bool(unfinished(self.directory) - before)
         if "saved" in life.events:
@@ -94,11 +119,12 @@ class Run:
             The digests of the uninterrupted run, as a dict from the number of trained batches.
         """
         reached = max([m["batch"] for life in self.lives for m in life if "batch" in m] or [0])
-        stop = (reached // EVERY + 2) * EVERY + EVERY // 2
-        with Life(lambda send: self._training().live(send, stop)) as life:
+        every = self.training.model.every
+        stop = (reached // every + 2) * every + every // 2
+        with Life(lambda send: self.training.live(send, stop)) as life:
             self._note(life, life.ended())
         with tempfile.TemporaryDirectory() as directory, Life(
-            lambda send: self._training(directory).live(send, stop)
+            lambda send: self.training.live(send, stop, directory)
         ) as whole:
             if not whole.ended():
                 raise RuntimeError(f"{self.name}: the training failed, and was not killed")
@@ -106,13 +132,16 @@ class Run:
 
     def _start(self, new_python):
         if not new_python:
-            return Life(lambda send: self._training().live(send))
+            return Life(self._live)
         command = [sys.executable, os.path.abspath(__file__), "--optimizer", self.name]
         command += ["--forget", self.forget] if self.forget else []
+        command += ["--signal", self.ending]
         return Life(None, command + ["--live", self.directory])
 
-    def _training(self, directory=None):
-        return Training(self.name, directory or self.directory, self.forget)
+    def _live(self, send):
+        if self.ending == HANDLED:
+            exit_on_sigterm()
+        self.training.live(send)
 
     def _note(self, life, good):
         """Records a process's messages; after a failure, empties the directory of checkpoints."""
@@ -160,11 +189,16 @@ def _loss(message, saved, expected):
     return None
 
 
-def try_one(name, kills, moments, forget=None):
-    """Kills the training of one optimizer `kills` times; returns how many kills lost something."""
+def try_one(name, kills, moments, **options):
+    """Kills the training of one of `CHOICES` `kills` times; prints the figures.
+
+    Returns:
+        Three numbers of kills: those that lost something, in the middle of a save, and before
+        training began.
+    """
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        run = Run(name, directory, moments, forget)
+        run = Run(name, directory, moments, **options)
         for number in progress(range(kills), name):
             run.kill_once(number)
         expected = run.finish()
@@ -177,7 +211,7 @@ def try_one(name, kills, moments, forget=None):
     print(report + text % (max(expected), size, time.monotonic() - begin), flush=True)
     for number, what in found:
         print(f"  kill {number}: {what}")
-    return len(found)
+    return len(found), run.in_a_save, early
 
 
 def progress(numbers, title):
@@ -194,16 +228,28 @@ def progress(numbers, title):
 def main(argv=None):
     """Runs the program; returns its exit code."""
     arguments = parse_arguments(argv)
-    names = arguments.optimizer or NAMES
+    names = arguments.optimizer or list(GROUPS)
     if arguments.live:
         directory, pipe = arguments.live
+        if arguments.signal == HANDLED:
+            exit_on_sigterm()
         Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
     print(f"moments of the kills: --seed {arguments.seed}", flush=True)
-    moments, lost = random.Random(arguments.seed), 0
+    begin, moments, totals = time.monotonic(), random.Random(arguments.seed), (0, 0, 0)
     for place, name in enumerate(names):
         kills = len(range(place, arguments.kills, len(names)))
         if kills:
-            lost += try_one(name, kills, moments, arguments.forget)
+            found = try_one(name, kills, moments, forget=arguments.forget, ending=arguments.signal)
+            totals = tuple(map(sum, zip(totals, found)))
+    lost, in_a_save, early = totals
+    trained = sum(len(GROUPS.get(name, [name])) for name in names)
+    text = "TensorFlow %s, %d optimizers and wrappers, %d kills by %s: %d in the middle of a save, "
+    text += "%d before training began; %.0f minutes"
+    minutes = (time.monotonic() - begin) / 60
+    print(
+        text
+        % (tf.__version__, trained, arguments.kills, arguments.signal, in_a_save, early, minutes)
+    )
     print(f"kills that lost bits: {lost} of {arguments.kills}")
     return 1 if lost else 0
 

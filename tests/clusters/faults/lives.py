@@ -1,10 +1,10 @@
 """Processes that tests kill, and that send messages to the test through a pipe.
 
 Most processes are forked after the import of TensorFlow, because the import takes seconds and a
-fork almost no time. The parent never creates a graph, a Session or a server. So a forked process
-gets its whole training state from a checkpoint. Unlike new processes, forked processes share state
-that does not belong to the training, such as the seed of Python's hashes. If a `Life` has a
-`command`, it is a new process.
+fork almost no time. The parent never creates a Session or a server; it may create a graph, which
+has no state. So a forked process gets its whole training state from a checkpoint. Unlike new
+processes, forked processes share state that does not belong to the training, such as the seed of
+Python's hashes. If a `Life` has a `command`, it is a new process.
 """
 
 import json
@@ -53,6 +53,8 @@ class Life:
                 _end_with_parent()
                 live(sender(write))
                 os._exit(0)
+            except SystemExit as exit_:
+                os._exit(exit_.code)
             except BaseException:
                 traceback.print_exc()
                 sys.stderr.flush()
@@ -123,20 +125,24 @@ class Life:
         """Sends SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def kill(self):
-        """Sends SIGKILL, and receives the messages that are still in the pipe.
+    def kill(self, number=signal.SIGKILL):
+        """Sends a signal that ends the process, and receives the messages still in the pipe.
 
         Returns:
             Whether the process was alive.
         """
+        # After SIGTERM, the exit code tells nothing: a SystemExit that a handler raises between two
+        # lines of TensorFlow may become another error.
+        alive = self.is_alive()
         # No other process can have this pid, because waitpid has not been called for it.
-        os.kill(self.pid, signal.SIGKILL)
+        os.kill(self.pid, number)
+        os.kill(self.pid, signal.SIGCONT)  # a paused process gets no other signal than SIGKILL
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():
             pass
         os.close(self._pipe)
         self._pipe = None
-        return os.WIFSIGNALED(self.status)
+        return alive
 
     def _read(self):
         """Receives the messages in the pipe; returns False at the end of the pipe."""
@@ -156,6 +162,11 @@ def sender(file):
         os.write(file, json.dumps(dict(values, event=event)).encode() + b"\n")
 
     return send
+
+
+def exit_on_sigterm():
+    """Makes SIGTERM raise SystemExit in this process, as many programs do."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def _end_with_parent():

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import legacy_opt
+from tests.clusters.faults import groups
+from tests.clusters.faults.model import Model
 
 v1 = tf.compat.v1
 BATCH, FIELDS, ROWS, WIDTH = 16, 4, 5000, 8
@@ -30,32 +31,15 @@ OPTIMIZERS = {
 NAMES = tuple(OPTIMIZERS)
 
 
-class Model(NamedTuple):
-    """Tensors and operations of the graph that `build` creates.
-
-    Attributes:
-        ids: int32 placeholder [batch, fields].
-        labels: float32 placeholder [batch].
-        train_op: trains with a batch.
-        position: the variables from which `batch_of` computes the number of trained batches.
-    """
-
-    ids: Any
-    labels: Any
-    train_op: Any
-    position: list
-
-    def feed(self, batch):
-        """Returns the feed_dict for the batch with this number."""
-        return dict(zip((self.ids, self.labels), rows_of(batch)))
-
-
 def build(name):
     """Builds a model with sparse and dense gradients, and the optimizer with this name.
 
+    The name may also be that of a group of optimizers (groups.py), which has a model of its own.
     The random initial values are seeded, so that every process without a checkpoint starts with the
     same values.
     """
+    if name in groups.GROUPS:
+        return groups.build(name)
     step = v1.train.get_or_create_global_step()
     ids = v1.placeholder(tf.int32, [None, FIELDS])
     labels = v1.placeholder(tf.float32, [None])
@@ -67,7 +51,11 @@ def build(name):
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     train_op = OPTIMIZERS[name](step).minimize(loss, global_step=step)
     counts = [v for v in v1.global_variables() if v.op.name.endswith("Accumulation/count")]
-    return Model(ids, labels, train_op, [step] + counts)
+
+    def feed(batch):
+        return dict(zip((ids, labels), rows_of(batch)))
+
+    return Model(feed, train_op, [step] + counts, EVERY)
 
 
 def _variable(name, shape, seed):
@@ -96,14 +84,14 @@ class Training:
     """Trains with one optimizer, and resumes after the last batch of the last checkpoint.
 
     Args:
-        name: one of `NAMES`.
+        name: one of `NAMES` or `groups.GROUPS`.
         directory: the directory of the checkpoints.
         forget: a text; variables with this text in their names are not saved. This is a deliberate
             mistake, which the tests must detect.
     """
 
     def __init__(self, name, directory, forget=None):
-        self.directory = directory
+        self.directory, self.grouped = directory, name in groups.GROUPS
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.model = build(name)
@@ -112,13 +100,18 @@ class Training:
             self.saver = v1.train.Saver(kept, max_to_keep=3, save_relative_paths=True)
             self.initializer = v1.global_variables_initializer()
 
-    def live(self, send, stop=None):
+    def live(self, send, stop=None, directory=None):
         """Restores the last checkpoint, if any, and trains until batch `stop` (None: endlessly).
 
+        The checkpoints are in the folder `directory`, by default that of the constructor.
         Sends the messages "begins", "saved" (after each checkpoint) and "ends". Each message has
         the batch number and the digests of all variables.
         """
-        with v1.Session(graph=self.graph, config=v1.ConfigProto(**CONFIG)) as session:
+        self.directory = directory or self.directory
+        config = v1.ConfigProto(**CONFIG)
+        # Rewriting a group's graphs takes seconds in each process.
+        config.graph_options.rewrite_options.disable_meta_optimizer = self.grouped
+        with v1.Session(graph=self.graph, config=config) as session:
             self._restore(session)
 
             def batch():
@@ -130,7 +123,7 @@ class Training:
             send_state("begins")
             while batch() != stop:
                 session.run(self.model.train_op, self.model.feed(batch()))
-                if batch() % EVERY == 0:
+                if batch() % self.model.every == 0:
                     self._save(session, batch())
                     send_state("saved")
             send_state("ends")
