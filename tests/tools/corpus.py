@@ -32,9 +32,9 @@ FORMATS_OF_GRAPHS = {
 # A file of Keras has ten times the size of the others, and Keras changes less often: of all its
 # versions, these write one. {format: versions of TensorFlow}
 OF_KERAS = {
-    "keras2.h5": ("1.15", "2.1", "2.4", "2.7", "2.10", "2.13", "2.15", "2.21"),
-    "keras3.keras": ("2.16", "2.19", "2.21", "2.22"),
-    "keras3.h5": ("2.16", "2.21"),
+    "keras2.h5": ("1.15", "2.1", "2.4", "2.10", "2.15", "2.21"),
+    "keras3.keras": ("2.16", "2.21", "2.22"),
+    "keras3.h5": ("2.21",),
 }
 # The files that TensorFlow writes beside the values.
 LEFT_OUT = (".meta", ".pb", ".pbtxt", "checkpoint", ".tfevents", ".fingerprint", ".lock")

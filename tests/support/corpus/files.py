@@ -17,6 +17,7 @@ ANY = "any"  # the folder of files that are the same by every TensorFlow
 # The instructions by which roundings of TensorFlow differ.
 INSTRUCTIONS = {"avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile"}
 WHEN = ("saved", "later")
+INDEX = "index"  # in expected.npz
 
 
 class Version(NamedTuple):
@@ -53,8 +54,7 @@ class Version(NamedTuple):
         """Returns two dicts of arrays: the state in the files, and the state one step later."""
         key = self.made["formats"][name][1]
         assert_unchanged([self.folder / EXPECTED, self.folder / MADE], self.folder.parent)
-        with np.load(str(self.folder / EXPECTED)) as file:
-            return tuple(unpacked(file[f"{key}/{x}/names"], file[f"{key}/{x}"]) for x in WHEN)
+        return read_states(self.folder / EXPECTED, key)
 
 
 def versions(folder=FOLDER):
@@ -95,12 +95,27 @@ def unpacked(names, content):
 
 
 def write_states(path, states):
-    """Writes a dict from names to pairs of dicts of arrays: the state, and one step later."""
-    arrays = {}
+    """Writes a dict from names to pairs of dicts of arrays: the state, and one step later.
+
+    Equal content is stored once.
+    """
+    stored, index = {}, {}
     for key, pair in states.items():
         for when, state in zip(WHEN, pair):
-            arrays[f"{key}/{when}/names"], arrays[f"{key}/{when}"] = packed(state)
+            numbers = []
+            for content in packed(state):
+                numbers.append(stored.setdefault(content.tobytes(), len(stored)))
+            index[f"{key}/{when}"] = numbers
+    arrays = {str(number): np.frombuffer(content, np.uint8) for content, number in stored.items()}
+    arrays[INDEX] = np.frombuffer(json.dumps(index).encode(), np.uint8)
     np.savez_compressed(str(path), **arrays)
+
+
+def read_states(path, key):
+    """Returns the pair of dicts of arrays with this name."""
+    with np.load(str(path)) as file:
+        index = json.loads(file[INDEX].tobytes().decode())
+        return tuple(unpacked(*(file[str(n)] for n in index[f"{key}/{when}"])) for when in WHEN)
 
 
 def checksum(path):

@@ -1,5 +1,6 @@
 """Recorded rules, state files and proofs of every optimizer that can be recorded."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,23 @@ def records():
         with tf.Graph().as_default():
             step = v1.train.get_or_create_global_step()
             variables = {part: v1.get_variable(part, SHAPE) for part in ("matrix", "table")}
-            try:
-                record = recorded.record(make(step, variables))
-                training(name, record)
-            except (recorded.RecordError, ValueError, TypeError):
-                continue  # a wrapper, or its hyperparameters are functions
-            found[name] = record
+            record = _recorded(make(step, variables), f"{name}/matrix")
+            if record is not None:
+                found[name] = record
     return found
+
+
+def _recorded(optimizer, variable):
+    """Returns a record, for this variable alone if the optimizer needs names; None if it has none.
+
+    Most wrappers have no record. It is of no use if hyperparameters are functions.
+    """
+    for variables in None, {variable: SHAPE}:
+        with contextlib.suppress(recorded.RecordError, ValueError, TypeError):
+            record = recorded.record(optimizer, variables)
+            NumpyOptimizer(record, {variable: start(variable)})
+            return record
+    return None
 
 
 def training(name, record):
@@ -53,7 +64,7 @@ def write(folder):
         step(optimizer, STEPS)
         later[name] = np.array(optimizer.variables[f"{name}/matrix"])
         try:
-            drawn[name] = proofs.draw(record, steps=STEPS, ends=[STEPS])
+            drawn[name] = proofs.draw(record, steps=2, ends=[2])
         except (proofs.ProofError, recorded.RecordError):
             continue
     proofs.write_run(folder / PROOFS, proofs.Run(drawn, made={"by": "the corpus"}))
