@@ -14,7 +14,7 @@ FORMATS = {
 
 @pytest.mark.every_lane
 @pytest.mark.parametrize("kind", FORMATS)
-def test_files_of_every_tensorflow_are_restored_and_go_on(kind):
+def test_checkpoints_are_restored_and_go_on(kind):
     sessions = {}
     for version in files.versions():
         for name in FORMATS[kind]:

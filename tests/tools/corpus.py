@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+import zipfile
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -32,7 +33,7 @@ FORMATS_OF_GRAPHS = {
 # A file of Keras has ten times the size of the others, and Keras changes less often: of all its
 # versions, these write one. {format: versions of TensorFlow}
 OF_KERAS = {
-    "keras2.h5": ("1.15", "2.1", "2.4", "2.10", "2.15", "2.21"),
+    "keras2.h5": ("1.15", "2.4", "2.10", "2.15", "2.21"),
     "keras3.keras": ("2.16", "2.21", "2.22"),
     "keras3.h5": ("2.21",),
 }
@@ -133,11 +134,19 @@ def write_version(folder):
     writer.finish()
 
 
+def _content(path):
+    """Returns the bytes of a file, or names and checksums of members: zip files name the Python."""
+    if path.suffix == ".json":
+        return path.read_bytes()
+    with zipfile.ZipFile(str(path)) as archive:
+        return [(each.filename, each.CRC) for each in archive.infolist()]
+
+
 def add_rules(made, corpus, version):
     """Moves files of rules to the corpus: to `ANY`, or to the version's folder if they differ."""
     for name in files.files_in(made):
         known = corpus / files.ANY / name
-        if known.exists() and known.read_bytes() == (made / name).read_bytes():
+        if known.exists() and _content(known) == _content(made / name):
             continue
         target = version / "rules" / name if known.exists() else known
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,10 @@ def write(folder):
         step(optimizer, STEPS)
         later[name] = np.array(optimizer.variables[f"{name}/matrix"])
         try:
-            drawn[name] = proofs.draw(record, steps=2, ends=[2])
+            proof = proofs.draw(record, steps=2, ends=[2])
+            # Trainings of several optimizers have ends without error bars.
+            ends = {number: proofs.End(end.values, {}, {}) for number, end in proof.ends.items()}
+            drawn[name] = proof._replace(ends=ends)
         except (proofs.ProofError, recorded.RecordError):
             continue
     proofs.write_run(folder / PROOFS, proofs.Run(drawn, made={"by": "the corpus"}))
