@@ -1,14 +1,13 @@
 """Checks the checksums of the corpus, and that its files are never written again."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
+import tensorflow as tf
 
 import lanes
 from tests.support.corpus import files
-from tests.support.paths import ROOT
+from tests.tools import corpus
 
 pytestmark = pytest.mark.once
 
@@ -59,12 +58,15 @@ def test_missing_and_new_files_are_noticed(tmp_path):
 
 
 def test_files_are_never_written_again(tmp_path):
-    import tensorflow as tf
-
     there = tmp_path / tf.__version__ / "ref.v1"
     there.parent.mkdir()
     there.write_text("old")
-    command = [sys.executable, "-m", "tests.tools.corpus", str(tmp_path)]
-    done = subprocess.run(command, cwd=str(ROOT), stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "never written again" in done.stderr
+    with pytest.raises(SystemExit, match="never written again"):
+        corpus.main(tmp_path)
     assert there.read_text() == "old"
+
+
+def test_nothing_is_added_to_a_damaged_corpus(tmp_path):
+    (tmp_path / "unknown").write_text("")
+    with pytest.raises(SystemExit, match="no checksum: unknown"):
+        corpus.main(tmp_path)

@@ -106,7 +106,7 @@ class Session:
 
     def __init__(self, kind, only=None):
         self.only = {*MAKERS} if only is None else {*only}
-        self.graph = tf.Graph()
+        self.graph, self._checkpoint = tf.Graph(), None
         with self.graph.as_default():
             self.training = Training(kind, placeholders())
             self.session = v1.Session(config=AS_WRITTEN)
@@ -156,6 +156,11 @@ class Session:
                 saver.save(self.session, prefix, **options)
 
     def _objects(self):
+        if self._checkpoint is None:  # the same object restores again with the same operations
+            self._checkpoint = self._new_objects()
+        return self._checkpoint
+
+    def _new_objects(self):
         owners = {name.replace(".", "_") for name in self.only}
         tracked = {
             key: each
