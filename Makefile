@@ -15,7 +15,7 @@ TESTED := $(or $(LANE),$(ENDS) $(filter-out $(ENDS),$(NAMES)))
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test tested-handover test-full test-version versions oldest-keras clients addons horovod handover migration-demo prove-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
+.PHONY: help demo environments test tested-handover test-full test-version versions oldest-keras corpus corpus-check clients addons horovod handover migration-demo prove-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules vectors leave conformance docs docs-open docs-test \
 	completions lint format bench bench-leave readme doctor clean
 
 help: ## list the commands
@@ -55,6 +55,13 @@ versions: $(TOOLS) ## run the tests on each release between the lanes (ONLY=2.12
 
 oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
 	$(NOX) oldest_keras report -- $(ARGS)
+
+corpus: $(TOOLS) ## write the files of one TensorFlow into tests/data/corpus: TF=2.7.4 PYTHON=3.9
+	@test -n "$(TF)" -a -n "$(PYTHON)" || { echo "usage: make corpus TF=2.7.4 PYTHON=3.9"; exit 2; }
+	LEGACY_OPT_ALL_LANES=1 LEGACY_OPT_TENSORFLOW=$(TF) LEGACY_OPT_PYTHON=$(PYTHON) $(NOX) corpus
+
+corpus-check: $(TOOLS) ## read the files of every TensorFlow on every lane, and train on (LANE=2.15: on one)
+	$(NOX) $(call lanes,corpus_check,corpus_check) report -- $(ARGS)
 
 clients: $(TOOLS) ## train with tf-slim, deepctr and dynamic embeddings on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)

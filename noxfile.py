@@ -19,6 +19,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from tasks import (  # noqa: F401 - these modules define the sessions
     conformance,
+    corpora,
     documentation,
     environments,
     leaving,

@@ -177,7 +177,8 @@ class TestErrors:
             assert expected in message_of(tmp_path / name), name
         shard = DATA / "adam_tf115.data-00000-of-00001"
         assert f"its prefix: {str(DATA / 'adam_tf115')!r}" in message_of(shard)
-        state = DATA / "adagrad-decay-1.15" / "checkpoint"
+        state = tmp_path / "checkpoint"
+        state.write_text('model_checkpoint_path: "model"\n')
         assert f"Name its folder: {str(state.parent)!r}" in message_of(state)
 
     def test_a_saved_model(self, tmp_path):

@@ -239,7 +239,7 @@ def test_traceback_on_request(capsys, monkeypatch):
 
 
 def test_a_closed_pipe_is_no_error():
-    process = start("inspect", "tests/data/adagrad-decay-1.15", cwd=str(ROOT))
+    process = start("inspect", "tests/data/adam_tf115", cwd=str(ROOT))
     process.stdout.close()
     assert (process.wait(), process.stderr.read()) == (0, "")
     process.stderr.close()
