@@ -26,6 +26,7 @@ def write(path: PathLike, run: Run) -> None:
 
     Raises:
       RecordError: a variable or input has a name or dtype that the file cannot have.
+      ProofError: a proof is a drawn one, which `proofs.write` writes.
     """
     files.write_arrays(path, _arrays_of(run))
 
@@ -51,7 +52,9 @@ def _arrays_of(run: Run) -> Iterator[Tuple[str, Any]]:
     }
     yield _HEAD, files.json_bytes(head, "the run has too many inputs for a file")
     yield _LOSSES, np.array(run.losses, np.float64)
-    for i, proof in enumerate(run.proofs.values()):
+    for i, (optimizer, proof) in enumerate(run.proofs.items()):
+        if proof.has_bars:
+            raise ProofError(f"{optimizer}: a proof with error bars has a file of its own")
         for name, array in files.arrays_of(proof):
             yield f"{_PROOF}{i}/{name}", array
     for step, inputs in enumerate(run.inputs, start=1):

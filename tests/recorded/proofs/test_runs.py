@@ -42,6 +42,13 @@ def test_a_warm_state_at_step_0_is_not_fresh():
     assert not is_fresh(proof._replace(start=proof.start._replace(global_step=0)))
 
 
+def test_a_drawn_proof_is_not_written_as_a_run(tmp_path):
+    drawn = proofs.draw(ADAM, steps=2)
+    with pytest.raises(proofs.ProofError, match="Adam: a proof with error bars"):
+        proofs.write_run(tmp_path / "x", proofs.Run({"Adam": drawn}))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_that_is_written_is_read_as_it_was(tmp_path):
     inputs = [
         {"x:0": np.ones((2, 3), "f4"), "names:0": np.array([[b"a"], [b"\xc3\xa9b"]])},
