@@ -29,15 +29,6 @@ _MAGIC_WITH_CODE = re.compile(
 )
 # Cell magics, such as %%time, whose cells contain Python.
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
-# Lines that only Python 2 parses.
-_PYTHON_2 = re.compile(
-    r"""^\s*(?:print|exec)\s+[^\s(=.,:]   # print x
-    | ^\s*raise\s+[\w.]+\s*,              # raise E, x
-    | \bexcept\s+[^:]+,\s*\w+\s*:         # except E, e:
-    | <> | ` | \bur["'] | \b0\d+\b | \b\d+L\b | \(\s*\(\w+\s*,\s*\w+\)\s*,.*\)\s*:\s*$
-    """,
-    re.VERBOSE,
-)
 _OPTIMIZER_WORDS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimizers\b")
 
 
@@ -136,25 +127,22 @@ def _parse(path: str, lines: List[str]) -> ast.Module:
             return ast.parse("\n".join(lines) + "\n")
     except SyntaxError as error:
         line = min(error.lineno or 1, len(lines) or 1)
-        why = _why(error, failing_lines=lines[line - 1 : line], lines=lines)
+        why = _why(error, lines)
         raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
 
 
-def _why(error: SyntaxError, failing_lines: List[str], lines: List[str]) -> str:
+def _why(error: SyntaxError, lines: List[str]) -> str:
     line_numbers = [n for n, line in enumerate(lines, 1) if _OPTIMIZER_WORDS.search(line)]
     hint = ""
     if line_numbers:
         numbers = ", ".join(map(str, line_numbers[:5]))
         more = ", …" if len(line_numbers) > 5 else ""
         hint = f" It mentions optimizers in line {numbers}{more}."
-    if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing_lines)):
-        return (
-            f"it is Python 2: convert it to Python 3 first (2to3, in Python 3.12 and older).{hint}"
-        )
     version = "Python " + ".".join(map(str, sys.version_info[:2]))
-    return f"{version} cannot parse it: {error.msg}.{hint}"
+    way_out = "Convert Python 2 to Python 3 first (2to3, in Python 3.12 and older)."
+    return f"{version} cannot parse it: {error.msg}. {way_out}{hint}"
 
 
 def _read_notebook(path: str) -> Source:
