@@ -195,6 +195,17 @@ def test_another_change_of_the_variables_ends_the_recording():
     assert len(runs[0].losses) == 4 and "after step 4, the script changes" in said[0]
     assert [*runs[0].proofs["Adam"].ends] == [1, 4]
 
+    def sometimes_with_a_step(w, loss):
+        update = v1.train.AdamOptimizer(0.1).minimize(loss)
+        with tf.control_dependencies([update]):
+            both = w.assign(w * 0.9)
+        calls = iter([update, update, both, update])
+        return lambda run: run(next(calls))
+
+    run, said = train(sometimes_with_a_step)
+    assert said[0].startswith("after step 2, the script changes 'w'") and len(run.losses) == 2
+    assert run.proofs["Adam"].has_rule
+
 
 def test_the_script_is_ended_and_nothing_stays_watched():
     methods = v1.Session.run, v1.train.Optimizer.apply_gradients

@@ -104,8 +104,8 @@ class Recorder:
 
     def _find_changes(self, plan: Plan) -> None:
         """Ends the recording if a run call changes variables without their optimizer."""
-        others = [each.operations for i, each in self._tracks.items() if i not in plan.updates]
-        changed = plan.written[-1].intersection(set().union(*others))
+        written, tracks = plan.written, self._tracks.items()
+        changed = set().union(*(x.operations & written.get(i, written[-1]) for i, x in tracks))
         if changed:
             self._leave_out(
                 f"after step {len(self._losses)}, the script changes {quoted(sorted(changed))} "
