@@ -244,6 +244,8 @@ class Recorder:
             proofs[name] = proof
         steps = max(each.made["runs"][-1] for each in proofs.values())
         made: Dict[str, Any] = {"by": "record", "left_out": self.left_out}
+        if self._replayed:
+            made["fed_otherwise"] = sorted(self._replayed.fed_otherwise)
         inputs = self._inputs[:steps] if self._has_inputs else ()
         self.has_written = True
         self._write(Run(proofs, self._losses[:steps], inputs, made))
