@@ -8,7 +8,6 @@ import pytest
 from legacy_opt import proofs, recorded
 from legacy_opt.proofs.arguments import arguments_of
 from legacy_opt.recorded.numpy import Rows
-from legacy_opt.recorded.proofs.reference import is_fresh
 from tests.recorded.references import refused, replayed, trained
 
 pytestmark = pytest.mark.once  # does not need TensorFlow
@@ -184,11 +183,12 @@ def test_without_a_rule_an_implementation_is_its_own_yardstick(user, rows):
     assert report.notes == (f"{why}{own}slightly_off itself",)
 
 
-def test_without_a_rule_the_first_powers_are_unknown():
-    proof = without_rule(trained(recorded.load("AdamOptimizer"), 0, steps=2))
-    shared = {name: each._replace(value=0) for name, each in proof.record.shared.items()}
-    record = proof.record._replace(shared=shared)
-    assert shared and is_fresh(proof._replace(start=proof.start._replace(record=record)))
+def test_without_a_rule_the_first_slots_are_unknown(user):
+    proof = without_rule(trained(recorded.load("MomentumOptimizer"), 0, steps=2))
+    slots = {name: {k: x + 1 for k, x in each.items()} for name, each in proof.start.slots.items()}
+    proof = proof._replace(start=proof.start._replace(slots=slots))
+    with pytest.raises(proofs.ProofError, match="without a rule: its first slots are unknown"):
+        proofs.replay(proof, proofs.find(user("momentum")))
 
 
 def test_the_yardstick_of_an_implementation_that_cancels(user):

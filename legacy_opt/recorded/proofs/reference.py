@@ -85,12 +85,9 @@ def fresh(proof: Proof) -> NumpyOptimizer:
 
 
 def is_fresh(proof: Proof) -> bool:
-    """Whether a proof starts with the state of a first step.
-
-    Without a rule, the first values of what all variables share, such as powers, are unknown.
-    """
+    """Whether a proof starts with the state of a first step."""
     state, start = fresh(proof).state, proof.start
-    pairs = [(state.shared, start.shared)] if proof.has_rule else []
+    pairs = [(state.shared, start.shared)]
     pairs += [(slots, start.slots[name]) for name, slots in state.slots.items()]
     return not start.global_step and all(
         np.array_equal(each, found[name]) for own, found in pairs for name, each in own.items()
