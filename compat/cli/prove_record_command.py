@@ -118,7 +118,8 @@ def _say_what(path: str, run: Any) -> None:
     for name, proof in run.proofs.items():
         variables = plain_text.counted(len(proof.start.variables), "variable")
         rule = "" if proof.has_rule else ", without its rule"
-        _say(f"{name}: {proof.record.optimizer}, {variables}, {len(proof.gradients)} steps{rule}")
+        steps = plain_text.counted(len(proof.gradients), "step")
+        _say(f"{name}: {proof.record.optimizer}, {variables}, {steps}{rule}")
     if any(run.inputs):
         # The first step also has the start of other variables; steps may have different inputs.
         names = dict.fromkeys(name for each in run.inputs[1:] or run.inputs for name in each)

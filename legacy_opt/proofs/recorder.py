@@ -290,7 +290,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _without_rule(name: str, values: Mapping[str, Any]) -> Record:
-    why = f"{name} was recorded without a rule"
+    why = "pass record= to Recorder"
     scalars = {
         key: Scalar("bool" if isinstance(x, bool) else "float64", x) for key, x in values.items()
     }

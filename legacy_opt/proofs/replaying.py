@@ -106,7 +106,8 @@ def versions(*others: str) -> Dict[str, str]:
 def _with_bars_of_rule(proof: Proof, found: Mapping[int, Arrays], notes: List[str]) -> Proof:
     """Returns a recorded proof with error bars; raises a RecordError if its rule is another."""
     if not proof.has_rule:
-        raise ProofError(f"{proof.record.optimizer} has no rule")
+        why = next(f"{x.dense}".partition(". ")[0] for x in proof.record.groups if not x.programs)
+        raise ProofError(f"{proof.record.optimizer} was recorded without a rule: {why}")
     slots = None if proof.last is None else {*by_slot(proof.last.slots)}
     has_slots = slots is not None and slots <= {*found.get(len(proof.gradients), {})}
     judged = with_bars(proof, has_slots)

@@ -120,6 +120,8 @@ def _named_alike(
             first = first.renamed(dict(zip(first.order, second.order)))
         else:
             second = second.renamed(dict(zip(second.order, first.order)))
+    elif all(is_numbered):
+        notes.append("parameters were compared in their order: their names are unknown")
     first = first.renamed(name_map)
     if {*first.names(), *first.parts}.isdisjoint({*second.names(), *second.parts}):
         raise ProofError(

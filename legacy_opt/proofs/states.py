@@ -286,13 +286,26 @@ def _labels(
             return [_WRAPPER.sub("", str(name)) for name in labels]
     numbers = [number for group in groups for number in group["params"]]
     # With several groups of parameters, their order is another than that of the weights.
-    fits = len(groups) == 1 and len(weights) == len(numbers)
-    for number, name in zip(numbers, weights):
-        shapes = (), np.shape(found.values.get((name, ""), ()))
-        slots = content["state"].get(number, {}).values()
-        fits = fits and all(tuple(getattr(each, "shape", ())) in shapes for each in slots)
+    slots = [[*content["state"].get(x, {}).values()] for x in numbers if len(groups) == 1]
+    shapes = [{tuple(getattr(each, "shape", ())) for each in x} - {()} for x in slots]
+    weight_shapes = {name: {np.shape(found.values.get((name, ""), ()))} for name in weights}
     first = len(found.order)
-    return list(weights) if fits else [f"parameter {first + i}" for i in range(len(numbers))]
+    return _in_order(shapes, weight_shapes) or [
+        f"parameter {first + i}" for i in range(len(numbers))
+    ]
+
+
+def _in_order(shapes: List[Any], weights: Mapping[str, Any]) -> List[str]:
+    """Returns the only choice of weights that have these shapes, in order; [] if there are more.
+
+    Buffers and frozen weights lie between the weights that an optimizer trains.
+    """
+    choices = []
+    for order in 1, -1:
+        names = iter([*weights][::order])
+        found = [next((x for x in names if each <= weights[x]), "") for each in shapes[::order]]
+        choices.append(found[::order])
+    return choices[0] if choices[0] == choices[1] and "" not in choices[0] else []
 
 
 def _of_tree(source: Any) -> State:

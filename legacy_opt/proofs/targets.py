@@ -139,11 +139,15 @@ def _set_to_zero(gradients: Mapping[str, Any]) -> None:
 
 def refuse_warm(proof: Proof) -> None:
     """Raises a ProofError if a proof does not start with the first step of an optimizer."""
-    if not is_fresh(proof):
-        raise ProofError(
-            "it cannot begin in the middle of a training, because it has other slots than the "
-            "rule: record from the first step of the optimizer"
-        )
+    if is_fresh(proof):
+        return
+    if not proof.has_rule:
+        name = proof.record.optimizer
+        raise ProofError(f"{name} was recorded without a rule: its first slots are unknown")
+    raise ProofError(
+        "it cannot begin in the middle of a training, because it has other slots than the rule: "
+        "record from the first step of the optimizer"
+    )
 
 
 def _numpy(function: Any, proof: Proof, steps: Steps) -> Iterator[Arrays]:

@@ -57,6 +57,9 @@ def compare_runs(recorded: Run, again: Run, moved: Sequence[Run]) -> Dict[str, R
         verdict, origin, drift = _judged(proof, found, others)
         starts = found.made.get("starts")
         notes = [f"the script itself has other first values of {quoted(starts)}"] if starts else []
+        fed = again.made.get("fed_otherwise")
+        if fed:
+            notes.append(f"the script itself feeds other numbers than the recorded {quoted(fed)}")
         versions, losses = again.made.get("versions", {}), (recorded.losses, again.losses)
         reports[name] = Report(verdict, tuple(notes), versions, drift, losses, origin)
     wrong = [name for name, each in reports.items() if each.origin == OPTIMIZER]

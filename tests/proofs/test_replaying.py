@@ -178,8 +178,17 @@ def test_without_a_rule_an_implementation_is_its_own_yardstick(user, rows):
     assert replayed(proof, user("rounds_otherwise"))[0] == "ROUNDING"
     report = proofs.replay(proof, proofs.find(user("slightly_off")), cause=False)
     assert report.verdict.name == "DIFFERS" and report.verdict.error.step == 1
-    own = "MomentumOptimizer has no rule; so the error bars are those of numpy:users_functions:"
-    assert report.notes == (f"{own}slightly_off itself",)
+    why = "MomentumOptimizer was recorded without a rule: unknown; "
+    own = "so the error bars are those of numpy:users_functions:"
+    assert report.notes == (f"{why}{own}slightly_off itself",)
+
+
+def test_without_a_rule_the_first_slots_are_unknown(user):
+    proof = without_rule(trained(recorded.load("MomentumOptimizer"), 0, steps=2))
+    slots = {name: {k: x + 1 for k, x in each.items()} for name, each in proof.start.slots.items()}
+    proof = proof._replace(start=proof.start._replace(slots=slots))
+    with pytest.raises(proofs.ProofError, match="without a rule: its first slots are unknown"):
+        proofs.replay(proof, proofs.find(user("momentum")))
 
 
 def test_the_yardstick_of_an_implementation_that_cancels(user):

@@ -100,6 +100,29 @@ def test_the_same_training_does_not_differ_even_with_dropout():
     np.testing.assert_allclose(*report.losses, rtol=1e-5)
 
 
+def test_another_fed_number_is_said():
+    def fed(rate, replayed=None):
+        runs = []
+        options = replayed.options if replayed else Options(2, {2}, True)
+        recorder = Recorder(options, lambda text: None, lambda count: None, runs.append, replayed)
+        with contextlib.suppress(SystemExit), tf.Graph().as_default(), recorder.watching():
+            w, x = v1.get_variable("w", [3]), v1.placeholder(tf.float32, [], "rate")
+            update = v1.train.AdamOptimizer(x).minimize(tf.reduce_sum(w**2))
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for _ in range(2):
+                    session.run(update, {x: rate})
+        return runs[0]
+
+    run = fed(0.1)
+    for rate, count in ((0.1, 0), (0.2, 1)):
+        again, *moved = (fed(rate, Replayed(run, seed)) for seed in (None, 1, 2))
+        report = proofs.compare_runs(run, again, moved)["Adam"]
+        assert report.verdict.name != proofs.DIFFERS
+        text = "the script itself feeds other numbers than the recorded 'rate:0'"
+        assert [*report.notes] == [text] * count
+
+
 def test_another_epsilon_and_other_gradients_are_told_apart():
     run, _ = record(decayed_adam)
     report = replays(run, lambda step: decayed_adam(step, epsilon=1.001e-3))
@@ -194,6 +217,17 @@ def test_another_change_of_the_variables_ends_the_recording():
             session.run(train_op, feeds(4))
     assert len(runs[0].losses) == 4 and "after step 4, the script changes" in said[0]
     assert [*runs[0].proofs["Adam"].ends] == [1, 4]
+
+    def sometimes_with_a_step(w, loss):
+        update = v1.train.AdamOptimizer(0.1).minimize(loss)
+        with tf.control_dependencies([update]):
+            both = w.assign(w * 0.9)
+        calls = iter([update, update, both, update])
+        return lambda run: run(next(calls))
+
+    run, said = train(sometimes_with_a_step)
+    assert said[0].startswith("after step 2, the script changes 'w'") and len(run.losses) == 2
+    assert run.proofs["Adam"].has_rule
 
 
 def test_the_script_is_ended_and_nothing_stays_watched():

@@ -37,6 +37,9 @@ class Replayed:
     """A recorded run whose start and inputs a training gets.
 
     If a `seed` is given, all float numbers of the start are moved by one rounding of float32.
+
+    Attributes:
+      fed_otherwise: recorded single numbers, such as a rate, of which the script feeds others.
     """
 
     def __init__(self, run: Run, seed: Optional[int] = None) -> None:
@@ -44,6 +47,7 @@ class Replayed:
             raise ProofError("the inputs of the model were not recorded: record with --inputs")
         self._run, self._inputs = run, [dict(each) for each in run.inputs]
         self._random = None if seed is None else np.random.RandomState(seed)
+        self.fed_otherwise: Dict[str, np.ndarray] = {}
 
     @property
     def options(self) -> Options:
@@ -58,14 +62,20 @@ class Replayed:
         """Returns the feeds of a step: those of the script, replaced by the recorded ones."""
         recorded = self._inputs[step - 1].items()
         try:
-            tensors = {graph.as_graph_element(name): value for name, value in recorded}
+            values = {graph.as_graph_element(name).name: value for name, value in recorded}
         except (KeyError, ValueError) as error:
             raise ProofError(f"the model has no such input as the recorded one: {error}") from error
-        names = {each.name for each in tensors}
+        tensors: Dict[Any, Any] = dict(values)
         for key, value in feeds.items():
             parts = tf.nest.flatten(key, expand_composites=True)
-            if names.isdisjoint(graph.as_graph_element(each).name for each in parts):
+            names = [graph.as_graph_element(each).name for each in parts]
+            if values.keys().isdisjoint(names):
                 tensors[key] = value
+            for name in values.keys() & names:
+                number = values[name]
+                is_number = number.shape == () and number.dtype.kind in "fiub"
+                if is_number and np.asarray(value).astype(number.dtype) != number:
+                    self.fed_otherwise[name] = number
         return tensors
 
     def load(self, run: Any, state: Mapping[str, Any]) -> List[str]:

@@ -104,8 +104,8 @@ class Recorder:
 
     def _find_changes(self, plan: Plan) -> None:
         """Ends the recording if a run call changes variables without their optimizer."""
-        others = [each.operations for i, each in self._tracks.items() if i not in plan.updates]
-        changed = plan.written[-1].intersection(set().union(*others))
+        written, tracks = plan.written, self._tracks.items()
+        changed = set().union(*(x.operations & written.get(i, written[-1]) for i, x in tracks))
         if changed:
             self._leave_out(
                 f"after step {len(self._losses)}, the script changes {quoted(sorted(changed))} "
@@ -244,6 +244,8 @@ class Recorder:
             proofs[name] = proof
         steps = max(each.made["runs"][-1] for each in proofs.values())
         made: Dict[str, Any] = {"by": "record", "left_out": self.left_out}
+        if self._replayed:
+            made["fed_otherwise"] = sorted(self._replayed.fed_otherwise)
         inputs = self._inputs[:steps] if self._has_inputs else ()
         self.has_written = True
         self._write(Run(proofs, self._losses[:steps], inputs, made))

@@ -47,6 +47,21 @@ def test_states_of_pytorch(tmp_path):
     assert found[:3] == ("0.weight", "exp_avg", "cast")
 
 
+def test_buffers_do_not_hide_another_order(tmp_path):
+    model, optimizer = saved(tmp_path / "saved.pt")
+    one, two = model
+    other = torch.optim.Adam([*two.parameters(), *one.parameters()], 0.1)
+    other.load_state_dict(optimizer.state_dict())
+    one.register_buffer("mask", torch.ones(5))
+    before = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    found = first_of(before, {"model": model, "optimizer": other})
+    assert found.text == "exp_avg of 0.weight has the value of exp_avg of 1.weight"
+    assert proofs.resume(before, before).notes == []
+    before["model"]["0.mask"] = torch.ones(3)  # of the shape of a bias
+    note = "parameters were compared in their order: their names are unknown"
+    assert proofs.resume(before, before).notes == [note]
+
+
 def test_files_of_own_optimizers(tmp_path):
     variables = {name: np.ones((3, 2), "float32") for name in "wb"}
     optimizer = NumpyOptimizer(recorded.load("AdagradOptimizer"), variables, learning_rate=0.1)
