@@ -287,6 +287,24 @@ def test_a_rule_that_does_not_make_the_variables_is_left_out(tmp_path):
     assert unexplained(*train(counts_twice), "AdagradDA")
 
 
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_rate_that_the_same_run_call_changes(use_resource):
+    def decayed(w, loss):
+        rate = v1.get_variable("rate", initializer=0.1, trainable=False, use_resource=use_resource)
+        operation = v1.train.RMSPropOptimizer(rate, momentum=0.5).minimize(loss, var_list=[w])
+        with tf.control_dependencies([operation]):
+            return rate.assign(rate * 0.5).op
+
+    run, said = train(decayed)
+    (proof,) = run.proofs.values()
+    if use_resource:
+        rates = [each["learning_rate"] for each in proof.hyperparameters]
+        assert not said and proof.has_rule
+        np.testing.assert_allclose(rates, [0.1, 0.05, 0.025, 0.0125], rtol=1e-6)
+    else:  # what is fetched may be the next rate
+        assert "its rule, because learning_rate is the variable 'rate', which each step" in said[0]
+
+
 def test_a_run_without_the_rule_of_a_known_class_is_replayed():
     class Decayed(v1.train.AdamOptimizer):
         def __init__(self, rate):

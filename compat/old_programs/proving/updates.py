@@ -168,15 +168,17 @@ def written(operations: Iterable[Operation]) -> Set[str]:
     return {x.op.name for each in writes for x in [*each.inputs][:1]}
 
 
-def read_variable(gradient: Any) -> str:
-    """Returns the name of the variable whose value a gradient is; "" if it is computed.
+def read_variable(tensor: Any, of_refs: bool = False) -> str:
+    """Returns the name of the variable whose value a tensor is; "" if it is computed.
 
-    Such a gradient may be fetched when the variable has changed already.
+    Such a tensor may be fetched when the variable has changed already. `of_refs`: only of variables
+    without a resource, whose memory the tensor shares.
     """
-    operation = getattr(gradient, "values", gradient).op
+    operation = getattr(tensor, "values", tensor).op
     while re.match("(Ref)?Identity$|Read|Assign", operation.type) and len(operation.inputs):
         operation = operation.inputs[0].op
-    return operation.name if _VARIABLE.match(operation.type) else ""
+    kinds = re.compile("Variable(V2)?$") if of_refs else _VARIABLE
+    return operation.name if kinds.match(operation.type) else ""
 
 
 def _flat(structure: Any) -> List[Any]:

@@ -197,6 +197,10 @@ class Recorder:
         if changed:
             self._leave_out(f"{name}: other operations change {quoted(changed)}, too")
             return None
+        scalars = {n: read_variable(x, of_refs=True) for n, x in track.fetches[1].items()}
+        for scalar, read in scalars.items():
+            if read in plan.written[-1]:  # what is fetched may be its value after the update
+                track.reason = f"{scalar} is the variable {read!r}, which each step changes"
         if track.reason:
             self._leave_out(f"{name}: its rule, because {track.reason}")
         return track
