@@ -9,6 +9,7 @@ import pytest
 
 from legacy_opt.compat import CheckpointError
 from legacy_opt.compat.state.checkpoint_contents import keras_2_state
+from legacy_opt.compat.state.checkpoint_files import hdf5
 from legacy_opt.compat.state.checkpoint_files.working_folder import WorkingFolder
 from legacy_opt.compat.state.checkpoints import conversion_through_keras
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
@@ -184,3 +185,14 @@ def test_a_file_that_was_created_meanwhile_is_not_replaced(tmp_path, screen, sav
     words = ("v1", "out.h5", "--to", "keras", "--model", "model_of_files:build")
     assert "exists already" in screen.refused("convert", *words)
     assert (tmp_path / "out.h5").read_text() == "of somebody else"
+
+
+def test_datasets_of_hostile_files(tmp_path):
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a/large", (1 << 60, 4), "f4", chunks=(1 << 10, 4))
+        found = hdf5.datasets_in(path, file)
+        assert list(found) == ["a/large"] and hdf5.nbytes_of(found) == 1 << 64
+        file.create_group("/".join("g" * 200))
+        with pytest.raises(CheckpointError, match="x.h5.* more than 100 levels"):
+            hdf5.datasets_in(path, file)

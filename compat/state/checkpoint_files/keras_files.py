@@ -11,13 +11,14 @@ import io
 import json
 import os
 import zipfile
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ... import arrays
 from ...plain_text import size
+from . import hdf5
 from .errors import CheckpointError
 from .tensor_info import TensorInfo
 
@@ -38,15 +39,8 @@ def check_size(path: str, model: Any) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
-    sizes = []
-
-    def add(_: str, item: Any) -> None:
-        if getattr(item, "shape", None) is not None:  # a group has no shape
-            sizes.append(_nbytes(item.shape, item.dtype))
-
     with _opened(path) as content:
-        content.visititems(add)
-    _check(path, sum(sizes), needed, limit)
+        _check(path, hdf5.nbytes_of(hdf5.datasets_in(path, content)), needed, limit)
 
 
 def _check(path: str, content_size: int, weights_size: int, limit: int) -> None:
@@ -75,14 +69,9 @@ def _opened(path: str) -> Any:
 
 def holds_optimizer(path: str) -> bool:
     """Returns whether a Keras file contains the variables of an optimizer."""
-    import h5py
-
-    def is_dataset(_: str, item: Any) -> Optional[bool]:
-        return isinstance(item, h5py.Dataset) or None  # None continues the visit
-
     with _opened(path) as content:
         groups = [content[name] for name in content if "optimizer" in name]
-        return any(isinstance(each, h5py.Group) and each.visititems(is_dataset) for each in groups)
+        return any(hasattr(each, "visititems") and hdf5.datasets_in(path, each) for each in groups)
 
 
 def _listed(group: Any, attribute: str) -> List[str]:

@@ -16,6 +16,7 @@ from legacy_opt.proofs.states import State, reading, state_of
 from ... import file_endings, special_files
 from ..checkpoint_contents import contents as contents_of
 from ..checkpoint_contents import named
+from ..checkpoint_files import hdf5
 from ..checkpoint_files.errors import CheckpointError
 
 _SHARED = {"optimizer/vars/0": "iteration", "optimizer/vars/1": "learning_rate"}
@@ -79,9 +80,8 @@ def _in_keras_file(path: str) -> Iterator[Tuple[str, str, Any]]:
             _check(path, info.file_size)
             content = io.BytesIO(archive.read(info))
     with h5py.File(content, "r") as file:
-        found = {}
-        file.visititems(lambda name, x: found.update({name: x} if hasattr(x, "dtype") else {}))
-        _check(path, sum(each.size * each.dtype.itemsize for each in found.values()))
+        found = hdf5.datasets_in(path, file)
+        _check(path, hdf5.nbytes_of(found))
         if "optimizer_weights" in file:
             from ..checkpoint_contents.keras_2_state import saved_state
 

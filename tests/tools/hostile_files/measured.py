@@ -75,8 +75,10 @@ def _problems(code, seconds, mebibytes, texts, changes):
     if code < 0:
         yield f"ended by {signal.Signals(-code).name}"
     error = "".join(lines[-1:])
-    # Of a deeply nested name map, the parser of old Pythons says "MemoryError" and needs none.
-    if re.search("MemoryError|llocate|bad_alloc", error) and "The name map" not in error:
+    # Of deeply nested literals, the parser of old Pythons says "MemoryError" and needs none.
+    if re.search("MemoryError|llocate|bad_alloc", error) and not re.search(
+        "The name map|not a state file: MemoryError", error
+    ):
         yield "memory without a bound"
     if seconds > SECONDS:
         yield f"{seconds:.0f} s"
