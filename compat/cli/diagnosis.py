@@ -98,7 +98,8 @@ def _packages() -> Dict[str, str]:
         installed = [(each.project_name, each.version) for each in pkg_resources.working_set]
     else:
         installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
-    packages = sorted((name.lower().replace("_", "-"), v) for name, v in installed if name)
+    names = [(name.lower().replace("_", "-"), version) for name, version in installed if name]
+    packages = sorted((name.replace("keras-nightly", "keras"), version) for name, version in names)
     listed = {*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE}
     return {
         name: version
