@@ -100,11 +100,10 @@ def _packages() -> Dict[str, str]:
         installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
     names = [(name.lower().replace("_", "-"), version) for name, version in installed if name]
     packages = sorted((name.replace("keras-nightly", "keras"), version) for name, version in names)
-    listed = {*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE}
     return {
         name: version
         for name, version in packages
-        if name in listed or _TENSORFLOW_WHEELS.match(name)
+        if name in (*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE) or _TENSORFLOW_WHEELS.match(name)
     }
 
 

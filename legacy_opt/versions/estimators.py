@@ -291,8 +291,7 @@ def _import(
 
 def _view_of_tensorflow() -> _View:
     """Returns a view of `tensorflow` in which Keras is Keras 2."""
-    v1 = _keras_2_of("v1")
-    v2 = _keras_2_of("v2")
+    v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
     names = ("initializers", "losses", "metrics", "optimizers")
     replaced = dict({name: getattr(v2, name) for name in names}, keras=v2)
     legacy = v1.__internal__.legacy

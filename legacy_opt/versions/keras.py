@@ -31,10 +31,8 @@ def pip_command(*packages: str, version: str = tf.__version__) -> str:
     }
     # --no-deps, because tf-keras requires `tensorflow`, which pip would install over the files of
     # `tensorflow-cpu`, `tf-nightly` and other distributions. There are no other dependencies.
-    command = " ".join(["pip install --no-deps", *(requirements[each] for each in packages)])
-    if "-rc" in version:  # a release candidate, such as 2.22.0-rc0
-        command += f"  # tf-keras {minor} is released after TensorFlow {minor}"
-    return command
+    hint = f"  # tf-keras {minor} is released after TensorFlow {minor}" if "-rc" in version else ""
+    return " ".join(["pip install --no-deps", *(requirements[each] for each in packages)]) + hint
 
 
 def keras_facts() -> Dict[str, Union[str, int]]:
