@@ -67,9 +67,11 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         `tensorflow-cpu`. tensorflow-estimator has the Estimators that TensorFlow 2.16 removed; it
         needs tf-keras.
         """
-        if not (2, 16) <= self.minor <= NEWEST_TF_KERAS:
+        is_nightly = "dev" in self.tensorflow
+        if not (2, 16) <= self.minor <= NEWEST_TF_KERAS and not is_nightly:
             return []
-        return [f"tf-keras=={self.name}.*", "tensorflow-estimator==2.15.0"]
+        keras_2 = "tf-keras-nightly" if is_nightly else "tf-keras"
+        return [f"{keras_2}=={self.name}.*", "tensorflow-estimator==2.15.0"]
 
     @property
     def wheel(self):

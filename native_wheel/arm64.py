@@ -37,7 +37,7 @@ def build_of(wheel, root):
     revision = REVISION.search((root / SESSION).read_bytes())
     abi = NEW_ABI.search((root / FRAMEWORK).read_bytes())
     return (
-        wheel.name.split("-")[1].replace("rc", "-rc"),  # as tf.__version__ has it
+        re.sub(r"\.?(rc|dev)", r"-\1", wheel.name.split("-")[1]),  # as tf.__version__ has it
         revision.group(1).decode() if revision else "unknown",
         "1" if abi else "0",
     )

@@ -98,12 +98,12 @@ def _packages() -> Dict[str, str]:
         installed = [(each.project_name, each.version) for each in pkg_resources.working_set]
     else:
         installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
-    packages = sorted((name.lower().replace("_", "-"), v) for name, v in installed if name)
-    listed = {*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE}
+    names = [(name.lower().replace("_", "-"), version) for name, version in installed if name]
+    packages = sorted((name.replace("keras-nightly", "keras"), version) for name, version in names)
     return {
         name: version
         for name, version in packages
-        if name in listed or _TENSORFLOW_WHEELS.match(name)
+        if name in (*_OTHER_PACKAGES, *_LIBRARIES, _NATIVE) or _TENSORFLOW_WHEELS.match(name)
     }
 
 

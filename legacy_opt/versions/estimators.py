@@ -10,6 +10,7 @@ a module object that has Keras 2 and the removed names. TensorFlow itself is not
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -76,10 +77,10 @@ def _minor() -> str:
 def _installed_version(package: str) -> Optional[str]:
     from importlib import metadata  # missing in Python 3.7, which has no TensorFlow 2.16
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    for name in (package, package + "-nightly"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
 
 
 @functools.lru_cache(maxsize=None)
@@ -290,8 +291,7 @@ def _import(
 
 def _view_of_tensorflow() -> _View:
     """Returns a view of `tensorflow` in which Keras is Keras 2."""
-    v1 = _keras_2_of("v1")
-    v2 = _keras_2_of("v2")
+    v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
     names = ("initializers", "losses", "metrics", "optimizers")
     replaced = dict({name: getattr(v2, name) for name in names}, keras=v2)
     legacy = v1.__internal__.legacy

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -86,8 +87,10 @@ def test_json_contains_the_facts(diagnosed):
     assert diagnosed["legacy_opt"]["version"] == legacy_opt.__version__
     assert diagnosed["python"]["version"] == sys.version.split()[0]
     assert diagnosed["packages"]["numpy"] == numpy.__version__
-    wheels = [diagnosed["packages"].get(n) for n in ("tensorflow", "tensorflow-cpu")]
-    assert tf.__version__.replace("-rc", "rc") in wheels  # pip and TensorFlow write rc0 differently
+    names = "tensorflow", "tensorflow-cpu", "tf-nightly"
+    wheels = [diagnosed["packages"].get(name) for name in names]
+    # pip and TensorFlow write 2.22.0rc0 and 2.23.0.dev20261026 differently.
+    assert tf.__version__.replace("-rc", "rc").replace("-dev", ".dev") in wheels
     assert diagnosed["tensorflow"]["version"] == tf.__version__
     assert diagnosed["tensorflow"]["contrib"] == hasattr(tf, "contrib")
     assert diagnosed["tensorflow"]["estimator"] == versions.estimator_problem()
@@ -231,14 +234,25 @@ def test_with_keras_3_the_command_that_installs_tf_keras_is_shown(wheel):
     ]
 
 
-@pytest.mark.parametrize("version", ["2.22.0-rc0", "2.23.0-dev20261101"])
-def test_a_tensorflow_that_is_not_released_may_have_no_tf_keras_yet(version):
-    minor = version[:4]
-    command = diagnosis.pip_tf_keras({"tensorflow": {"version": version}})
+def test_a_tensorflow_that_is_not_released_may_have_no_tf_keras_yet():
+    command = diagnosis.pip_tf_keras({"tensorflow": {"version": "2.22.0-rc0"}})
     assert command == (
-        f'pip install --no-deps "tf-keras=={minor}.*"'
-        f"  # tf-keras {minor} is released after TensorFlow {minor}"
+        'pip install --no-deps "tf-keras==2.22.*"'
+        "  # tf-keras 2.22 is released after TensorFlow 2.22"
     )
+
+
+def test_a_nightly_tensorflow_has_a_nightly_tf_keras():
+    command = diagnosis.pip_tf_keras({"tensorflow": {"version": "2.23.0-dev20261101"}})
+    assert command == 'pip install --no-deps "tf-keras-nightly==2.23.*"'
+
+
+def test_a_nightly_keras_has_the_name_of_the_released_one(monkeypatch):
+    names = "tf_keras-nightly", "keras-nightly", "tf_nightly"
+    installed = [SimpleNamespace(metadata={"Name": name}, version="2.23.0") for name in names]
+    metadata = SimpleNamespace(distributions=lambda: installed)
+    monkeypatch.setattr(diagnosis, "metadata", metadata)
+    assert set(diagnosis._packages()) == {"keras", "tf-keras", "tf-nightly"}
 
 
 def test_keras_3_too_old_for_the_bridge():

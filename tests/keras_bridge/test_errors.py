@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests.support import running
 from tests.support.keras import keras_models
@@ -339,6 +340,5 @@ def test_keras_2_is_not_installed():
     if OPTIMIZER_V2.keras is tf.keras:
         assert "no error with Keras 2" in done.stdout, done.stderr
     else:
-        minor = ".".join(tf.__version__.split(".")[:2])
-        command = f'pip install --no-deps "tf-keras=={minor}.*"'
-        assert re.search("ImportError .*" + re.escape(command), done.stdout), done.stderr
+        command = re.escape(versions.pip_command("tf-keras"))
+        assert re.search("ImportError .*" + command, done.stdout), done.stderr

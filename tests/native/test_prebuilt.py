@@ -202,7 +202,8 @@ def test_the_build_of_a_wheel():
     root = Path(tf.sysconfig.get_lib()).parent
     if not lanes.Lane(tf.__version__, "", "").wheel_for_arm64:
         pytest.skip("this version has no wheel for ARM64")
-    version = tf.__version__.replace("-", "")  # 2.22.0-rc0 is 2.22.0rc0 for pip
+    # For pip, 2.22.0-rc0 is 2.22.0rc0, and 2.23.0-dev20261026 is 2.23.0.dev20261026.
+    version = tf.__version__.replace("-dev", ".dev").replace("-", "")
     wheel = Path(f"tensorflow_cpu_aws-{version}-cp310-cp310-linux_aarch64.whl")
     assert arm64.build_of(wheel, root) == versions.tensorflow_build()
 

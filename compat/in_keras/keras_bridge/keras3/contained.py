@@ -53,8 +53,8 @@ class ContainsOptimizer:
 
     def _build_for(self, variables: List[KerasVariable]):
         with tf.init_scope(), KERAS_3.scope(self), self._saved.restoring_what_is_created():
+            self._restore_exclusions(variables)  # Keras 3.16's `build` reads them
             super().build(variables)
-            self._restore_exclusions(variables)
             if variables:
                 self._create_state([versions.tf_variable(each) for each in variables])
 
