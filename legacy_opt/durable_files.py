@@ -70,7 +70,7 @@ def flush(path: PathLike) -> None:
 
 
 def _temporary_name(name: str, digits: str) -> str:
-    return f".writing-{digits}-{name}"  # it ends like `name`: Keras reads the format from it
+    return f".writing-{digits}-{name}"  # the suffix stays: some libraries choose a format by it
 
 
 def _locked_file(path: Path) -> BinaryIO:

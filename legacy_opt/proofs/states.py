@@ -194,12 +194,12 @@ def only_proof(path: PathLike) -> Proof:
 
 
 def _loaded(path: Path) -> Any:
+    if zipfile.is_zipfile(str(path)):
+        with zipfile.ZipFile(str(path)) as archive:
+            state_files.unpacked(archive, path.stat().st_size)
     try:
         import torch
 
-        if zipfile.is_zipfile(str(path)):
-            with zipfile.ZipFile(str(path)) as archive:
-                state_files.unpacked(archive, path.stat().st_size)
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except ImportError as error:
         raise ProofError(f"{str(path)!r} needs PyTorch: pip install torch") from error

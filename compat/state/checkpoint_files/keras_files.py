@@ -7,10 +7,8 @@ zeros for a dataset that was never written.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
-import zipfile
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple
 
 import numpy as np
@@ -22,24 +20,17 @@ from . import hdf5
 from .errors import CheckpointError
 from .tensor_info import TensorInfo
 
-_WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
 _LAYERS_IN_H5, _NO_LAYER_IN_H5 = "model_weights", "top_level_model_weights"
-# The content of a file may take _MAX_RATIO times as much memory as the model's weights, or
-# _MAX_RATIO times the file's size if this is larger. The ratio allows for slots, names and
-# compression. Content of at most _ALWAYS_ALLOWED bytes is never refused.
-_MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def check_size(path: str, model: Any) -> None:
     """Raises a CheckpointError for a file that would take far more memory than the model needs."""
     variables = getattr(model, "weights", None) or model.trainable_variables
     needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
-    limit = max(_MAX_RATIO * max(needed, os.path.getsize(path)), _ALWAYS_ALLOWED)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
-    with _opened(path) as content:
+    limit = hdf5.most_memory(max(needed, os.path.getsize(path)))
+    _check(path, hdf5.size_in_archive(path), needed, limit)
+    with hdf5.opened(path) as content:
         _check(path, hdf5.nbytes_of(hdf5.datasets_in(path, content)), needed, limit)
 
 
@@ -57,19 +48,9 @@ def _nbytes(shape: Any, dtype: Any) -> int:
     return arrays.count(tf.TensorShape(shape).as_list()) * width
 
 
-def _opened(path: str) -> Any:
-    """Opens a Keras file with h5py. For a .keras archive, opens the HDF5 file in the archive."""
-    import h5py
-
-    if not zipfile.is_zipfile(path):
-        return h5py.File(path, "r")
-    with zipfile.ZipFile(path) as archive:
-        return h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r")
-
-
 def holds_optimizer(path: str) -> bool:
     """Returns whether a Keras file contains the variables of an optimizer."""
-    with _opened(path) as content:
+    with hdf5.opened(path) as content:
         groups = [content[name] for name in content if "optimizer" in name]
         return any(hasattr(each, "visititems") and hdf5.datasets_in(path, each) for each in groups)
 

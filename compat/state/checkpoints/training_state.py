@@ -6,9 +6,7 @@ files. These files have no names of variables, except those of layers.
 
 from __future__ import annotations
 
-import io
 import os
-import zipfile
 from typing import Any, Iterator, Tuple
 
 from legacy_opt.proofs.states import State, reading, state_of
@@ -20,8 +18,6 @@ from ..checkpoint_files import hdf5
 from ..checkpoint_files.errors import CheckpointError
 
 _SHARED = {"optimizer/vars/0": "iteration", "optimizer/vars/1": "learning_rate"}
-# A damaged file may need much memory: see `keras_files`.
-_MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def read(path: str, is_after: bool) -> State:
@@ -71,15 +67,8 @@ def _of_checkpoint(path: str) -> State:
 
 def _in_keras_file(path: str) -> Iterator[Tuple[str, str, Any]]:
     """Yields (variable, slot, array) for the datasets of a file of Keras."""
-    import h5py
-
-    content: Any = path
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo("model.weights.h5")
-            _check(path, info.file_size)
-            content = io.BytesIO(archive.read(info))
-    with h5py.File(content, "r") as file:
+    _check(path, hdf5.size_in_archive(path))
+    with hdf5.opened(path) as file:
         found = hdf5.datasets_in(path, file)
         _check(path, hdf5.nbytes_of(found))
         if "optimizer_weights" in file:
@@ -95,5 +84,5 @@ def _in_keras_file(path: str) -> Iterator[Tuple[str, str, Any]]:
 
 
 def _check(path: str, nbytes: int) -> None:
-    if nbytes > max(_MAX_RATIO * os.path.getsize(path), _ALWAYS_ALLOWED):
+    if nbytes > hdf5.most_memory(os.path.getsize(path)):
         raise CheckpointError(f"{path!r} would need {nbytes:,} bytes of memory: it is damaged.")
