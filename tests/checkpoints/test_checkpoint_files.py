@@ -1,19 +1,22 @@
 """Tests of reading checkpoints, and of errors for damaged files and files of other kinds."""
 
+import contextlib
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from legacy_opt.compat.state.checkpoint_files import index, plain_reader
+from legacy_opt.compat.state.checkpoint_files import index, plain_reader, v1_files
 from legacy_opt.compat.state.checkpoint_files import reader as checkpoint_reader
 from legacy_opt.compat.state.checkpoint_files import writer as checkpoint_writer
 from legacy_opt.compat.state.checkpoint_files.crc32c import masked_crc32c
 from legacy_opt.compat.state.checkpoint_files.errors import CheckpointError
 from legacy_opt.compat.state.checkpoint_files.reader import open_checkpoint
 from legacy_opt.compat.state.checkpoint_files.writer import CheckpointWriter
+from tests.support.checkpoints import made_files
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     DATA,
@@ -89,6 +92,20 @@ class TestReading:
         dtypes = reader.get_variable_to_dtype_map()
         assert {n: i.dtype for n, i in tensors.items()} == {n: t.name for n, t in dtypes.items()}
         assert len(list(tmp_path.glob("*.data*"))) == 1
+
+    @pytest.mark.parametrize("name", ["partitioned_tf115", "adam_tf115"])
+    def test_numbers_are_read_without_a_session_each(self, name, monkeypatch):
+        """RestoreV2, to which the values are compared, opens the index again for each tensor."""
+        checkpoint = open_checkpoint(DATA / name)
+        restored = {
+            each: [checkpoint._restored_value(each, info, part) for part in (None, *info.parts)]
+            for each, info in checkpoint.tensors.items()
+        }
+        monkeypatch.setattr(checkpoint_reader, "session", None)
+        for each, info in checkpoint.tensors.items():
+            for part, expected in zip((None, *info.parts), restored[each]):
+                found = checkpoint.read(each, part)
+                assert found.dtype == expected.dtype and np.array_equal(found, expected)
 
     def test_bfloat16_and_no_such_tensor(self, tmp_path):
         value = np.array([1, 2], tf.bfloat16.as_numpy_dtype)
@@ -261,6 +278,41 @@ class TestErrors:
             with pytest.raises(CheckpointError) as caught:
                 opened(str(tmp_path / "model"))
             assert words in str(caught.value)
+
+    @pytest.mark.parametrize("opened", [open_checkpoint, plain_reader.PlainCheckpoint])
+    def test_a_header_of_another_format(self, opened, tmp_path):
+        header = tensor_bundle_pb2.BundleHeaderProto(num_shards=1)
+        header.version.producer = header.version.min_consumer = 1
+        path = made_files.bundle(
+            tmp_path / "model", [("x", made_files.entry())], header.SerializeToString()
+        )
+        assert np.array_equal(opened(path).read("x"), np.zeros(2, np.float32))
+        later = tensor_bundle_pb2.BundleHeaderProto(num_shards=1)
+        later.version.min_consumer = 2
+        other = tensor_bundle_pb2.BundleHeaderProto(num_shards=1, endianness=1)
+        for header, words in (later, "a later version"), (other, "the order of bytes of another"):
+            made_files.bundle(path, [("x", made_files.entry())], header.SerializeToString())
+            with pytest.raises(CheckpointError, match=words):
+                opened(path)
+
+    @pytest.mark.parametrize(
+        ["shape", "lengths", "count", "words"],
+        [
+            ((2,), (-1,), 2, ""),
+            ((3, 2), (1, -1), 2, ""),  # a slice
+            ((-1,), (-1,), 2, "a tensor has the impossible shape [-1]"),
+            ((1 << 32, 1 << 32), (-1, -1), 2, "a tensor has the impossible shape"),
+            ((2,), (-1,), 1, "the data of a tensor lack values"),
+            ((64,), (5,), 4, "the data of a tensor lack values"),
+        ],
+    )
+    def test_a_corrupt_file_in_v1_format(self, shape, lengths, count, words, tmp_path):
+        path = tmp_path / "model"
+        path.write_bytes(made_files.v1_file("x", shape, lengths, count))
+        with contextlib.ExitStack() as stack:
+            caught = stack.enter_context(pytest.raises(ValueError)) if words else None
+            v1_files.check(str(path), with_data=True)
+        assert caught is None or words in str(caught.value)
 
 
 def test_the_session_uses_no_gpu():

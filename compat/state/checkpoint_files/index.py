@@ -27,7 +27,8 @@ _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
 _MOST_SHARDS = 99_999  # names of data files have five digits
 # The numbers of fields in TensorFlow's tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto.
-_NUM_SHARDS = 1  # in the header
+_NUM_SHARDS, _ENDIANNESS, _VERSION, _MIN_CONSUMER = 1, 2, 3, 2  # in the header
+_CONSUMER = 1  # the version of the format that this module reads
 _DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CRC32C, _SLICES = range(1, 8)  # in an entry
 _DIM, _UNKNOWN_RANK, _DIM_SIZE = 2, 3, 1
 _MOST_AXES, _MOST_ELEMENTS = 254, (1 << 63) - 1  # of a tensor in TensorFlow
@@ -151,6 +152,7 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         last, entry = key, fields(value)
         if not key:  # the header
             shards = number(entry, _NUM_SHARDS)
+            _check_header(entry)
             continue
         shard, offset, size = (number(entry, each) for each in (_SHARD, _OFFSET, _SIZE))
         data_bytes[shard] = max(offset + size, data_bytes.get(shard, 0))
@@ -171,6 +173,13 @@ def _as_index(records: Iterable[Tuple[bytes, bytes]]) -> Index:
         if all(key in places for key in keys_of_parts)
     }
     return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
+
+
+def _check_header(header: Fields) -> None:
+    if number(header, _ENDIANNESS):
+        raise ValueError("its numbers have the order of bytes of another processor")
+    if any(number(each, _MIN_CONSUMER) > _CONSUMER for each in messages(header, _VERSION)):
+        raise ValueError("a later version of TensorFlow wrote it, in another format")
 
 
 def _shape(found: List[Fields]) -> Shape:

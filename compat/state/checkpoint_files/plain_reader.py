@@ -10,33 +10,14 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from legacy_opt.core.array_parts import slices
-
 from ... import special_files
 from ...file_endings import INDEX, prefix_of
-from .crc32c import CHUNK_BYTES, masked_crc32c
 from .errors import AGAIN, CheckpointError
-from .index import MOST_BYTES, StoredBytes, parse_index
+from .index import MOST_BYTES, parse_index
+from .stored_data import DTYPES, DataFiles
 from .tensor_info import unknown_dtype
 from .tensor_names import OBJECT_GRAPH
 
-# The numbers of dtypes in TensorFlow's types.proto, and NumPy's names. NumPy lacks the others.
-_DTYPES = {
-    1: "float32",
-    2: "float64",
-    3: "int32",
-    4: "uint8",
-    5: "int16",
-    6: "int8",
-    8: "complex64",
-    9: "int64",
-    10: "bool",
-    17: "uint16",
-    18: "complex128",
-    19: "float16",
-    22: "uint32",
-    23: "uint64",
-}
 _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
 
 
@@ -66,7 +47,7 @@ class PlainCheckpoint:
                 "a Saver first: legacy-opt convert SRC DST --to v1"
             )
         self._stored = index.stored
-        self._files = index.data_files(self.path)
+        self._files = DataFiles(index.data_files(self.path))
         self.tensors = index.tensors(self.path, _size_of, _dtype_of)
         for name, info in self.tensors.items():
             if name not in self._stored:
@@ -85,28 +66,14 @@ class PlainCheckpoint:
         info = self.tensors[name]
         if not info.is_readable:
             raise CheckpointError(f"{self.path!r}: NumPy does not have the dtype of {name!r}.")
-        pieces = (self._data(name, place, info.dtype) for place in self._stored[name])
-        if not info.parts:
-            return next(pieces).reshape(info.shape)
-        value = np.zeros(info.shape, info.dtype)
-        for (shape, offset), array in zip(info.parts, pieces):
-            value[slices(shape, offset)] = array.reshape(shape)
-        return value
-
-    def _data(self, name: str, place: StoredBytes, dtype: str) -> np.ndarray:
-        array = np.zeros(place.nbytes, np.uint8)
         try:
-            with open(self._files[place.shard], "rb") as file:
-                file.seek(place.offset)
-                size = file.readinto(array)
+            return self._files.read(info, self._stored[name])
         except OSError as error:
             raise CheckpointError(f"{self.path!r} cannot be read: {error}") from error
-        chunks = (array[i : i + CHUNK_BYTES].tobytes() for i in range(0, size, CHUNK_BYTES))
-        if size < place.nbytes or masked_crc32c(chunks) != place.crc32c:
+        except ValueError as error:
             raise CheckpointError(
                 f"{self.path!r} is corrupt: the checksum of the tensor {name!r} is wrong. {AGAIN}"
-            )
-        return array.view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
+            ) from error
 
 
 def _size_of(path: str) -> Optional[int]:
@@ -117,9 +84,9 @@ def _size_of(path: str) -> Optional[int]:
 
 
 def _dtype_of(number: int) -> Tuple[str, int]:
-    if number not in _DTYPES:
+    if number not in DTYPES:
         return unknown_dtype(number), 0
-    name = _DTYPES[number]
+    name = DTYPES[number]
     return name, np.dtype(name).itemsize
 
 

@@ -1,14 +1,15 @@
 """Reads checkpoints of TensorFlow 1 and 2, tensor by tensor.
 
 TensorFlow's CheckpointReader is not used for data, because it keeps a second copy of each tensor in
-memory and cannot read single slices of partitioned variables in V1 format. Instead, a temporary
-graph runs RestoreV2, the operation that Saver uses.
+memory and cannot read single slices of partitioned variables in V1 format. What `stored_data` does
+not read either, a temporary graph reads with RestoreV2, the operation that Saver uses.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +19,7 @@ from legacy_opt import versions
 from legacy_opt.core.array_parts import Part
 
 from ... import arrays
-from . import paths, v1_files
-from .crc32c import CHUNK_BYTES, masked_crc32c
+from . import paths, stored_data, v1_files
 from .errors import AGAIN, CheckpointError
 from .file_watch import Watch, stamp
 from .index import MOST_BYTES, parse_index
@@ -59,7 +59,7 @@ class Checkpoint:
                 f"{self._listing!r} is corrupt, or not a checkpoint: {reason(error)}"
             ) from error
         self._digest = hashlib.sha256(index).digest()
-        self._data_files = []
+        self._data_files = stored_data.DataFiles([], _opened)
         self._is_checked = False  # whether all data of files in V1 format are
         self._stored = {}
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
@@ -91,13 +91,13 @@ class Checkpoint:
         except ValueError as error:
             raise CheckpointError(f"{self._listing!r} is corrupt: {error}") from error
         self._stored = index.stored
-        self._data_files = index.data_files(self.path)
+        self._data_files = stored_data.DataFiles(index.data_files(self.path), _opened)
         try:
             infos = index.tensors(self.path, _size_of, _dtype_of)
         except CheckpointError:
             self._refuse_change()
             raise
-        self._watch = Watch([self._listing] + self._data_files)
+        self._watch = Watch([self._listing, *self._data_files.paths])
         return infos
 
     def check_unchanged(self) -> None:
@@ -146,18 +146,38 @@ class Checkpoint:
                 f"{self.path!r}: TensorFlow {versions.tensorflow_version()} cannot read the "
                 f"tensor {name!r}, whose dtype ({info.dtype}) it does not have."
             )
+        value = self._stored_value(name, info, part)
+        if value is None:
+            value = self._restored_value(name, info, part)
+        self.check_unchanged()
+        return value
+
+    def _stored_value(
+        self, name: str, info: TensorInfo, part: Optional[Part]
+    ) -> Optional[np.ndarray]:
+        """Reads a tensor or a saved part without RestoreV2, which is slow; None if it cannot."""
+        places = self._stored.get(name)
+        if places is None or not stored_data.has_dtype(info):
+            return None
+        if part in info.parts:
+            places, info = [places[info.parts.index(part)]], info._replace(shape=part[0], parts=())
+        elif part is not None or info.missing:
+            return None
+        with contextlib.suppress(OSError, ValueError, MemoryError, tf.errors.OpError):
+            return self._data_files.read(info, places)
+        return None  # RestoreV2 raises the error
+
+    def _restored_value(self, name: str, info: TensorInfo, part: Optional[Part]) -> np.ndarray:
+        spec = "" if part is None else slice_spec(info.shape, *part)
         try:
             with tf.Graph().as_default(), session() as sess:
-                spec = "" if part is None else slice_spec(info.shape, *part)
-                value = sess.run(restored(self.path, [name], [info.dtype], [spec])[0])
+                return as_array(sess.run(restored(self.path, [name], [info.dtype], [spec])[0]))
         except tf.errors.OpError as error:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is corrupt: the tensor {name!r} cannot be read: "
                 f"{reason(error).rstrip('.')}. {AGAIN}"
             ) from error
-        self.check_unchanged()
-        return as_array(value)
 
     def verify(self, names: Iterable[str]) -> None:
         """Verifies the checksums of tensors without decoding the data of the tensors.
@@ -176,11 +196,7 @@ class Checkpoint:
         if stored is None or info.missing or not info.is_readable:
             return False
         try:
-            for each in stored:
-                chunks = _chunks(self._data_files[each.shard], each.offset, each.nbytes)
-                if masked_crc32c(chunks) != each.crc32c:
-                    return False
-            return True
+            return all(map(self._data_files.is_intact, stored))
         except (OSError, tf.errors.OpError):
             return False
 
@@ -203,17 +219,9 @@ def _content(path: str) -> bytes:
         return file.read()
 
 
-def _chunks(path: str, offset: int, nbytes: int) -> Iterator[bytes]:
-    """Yields a range of a file's bytes in chunks."""
+def _opened(path: str) -> Any:
     # Local files are not read with GFile, because it takes three times as long as `open`.
-    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", 0) as file:
-        file.seek(offset)
-        while nbytes > 0:
-            chunk = file.read(min(nbytes, CHUNK_BYTES))
-            if not chunk:
-                return
-            nbytes -= len(chunk)
-            yield chunk
+    return tf.io.gfile.GFile(path, "rb") if "://" in path else stored_data.opened(path)
 
 
 def _changed(what: str) -> CheckpointError:

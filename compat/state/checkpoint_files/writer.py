@@ -55,7 +55,7 @@ class CheckpointWriter:
         self.working = WorkingFolder(self.path)
         self._overwrite, self._is_latest = overwrite, is_latest
         self._specs = {}  # {name: the specs of the parts, or "" if the tensor is whole}
-        self._pending = []  # small tensors, which will share a data file
+        self._pending, self._pending_bytes = [], 0  # small tensors, which will share a data file
         self._shards = []  # prefixes of checkpoints with one data file each
         self._sources = {}  # {id: checkpoint from which tensors are copied}
 
@@ -173,14 +173,15 @@ class CheckpointWriter:
         if item.nbytes >= SHARD_BYTES:
             self._save_shard([item])
             return
-        if sum(each.nbytes for each in self._pending) + item.nbytes > SHARD_BYTES:
+        if self._pending_bytes + item.nbytes > SHARD_BYTES:
             self._flush()
         self._pending.append(item)
+        self._pending_bytes += item.nbytes
 
     def _flush(self) -> None:
         if self._pending:
             self._save_shard(self._pending)
-        self._pending = []
+        self._pending, self._pending_bytes = [], 0
 
     def _save_shard(self, items: List[_ToWrite]) -> None:
         prefix = os.path.join(self.working.path, f"shard-{len(self._shards)}", "part")
