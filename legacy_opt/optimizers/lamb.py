@@ -87,7 +87,11 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             or self.exclude_from_weight_decay
         )
         self._bias_correction = argument_checks.boolean("bias_correction", bias_correction)
-        self.uses_global_step = self._bias_correction
+
+    @property
+    def uses_global_step(self) -> bool:
+        """Whether there is a bias correction, which depends on the step."""
+        return self._bias_correction
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> Values:
         hyper = super().hyperparameters(dtype, non_slots)

@@ -159,10 +159,16 @@ class ShampooOptimizer(RuleOptimizer):
         self._use_iterative_root = argument_checks.boolean("use_iterative_root", use_iterative_root)
         if self._use_iterative_root and not isinstance(self._alpha, numbers.Real):
             raise TypeError(f"alpha must be a number if use_iterative_root=True, got {alpha!r}.")
-        intervals = self._svd_interval, self._precond_update_interval
+
+    @property
+    def uses_global_step(self) -> bool:
+        """Whether there are intervals other than 1, or functions of the step."""
+        # `to_keras` must not take this for reading them in each step, so that they can be set.
+        values = {name: vars(self)["_" + name] for name in _PARAMETERS}
+        intervals = values["svd_interval"], values["precond_update_interval"]
         has_intervals = not all(_is_number(each, 1) for each in intervals)
-        has_functions = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
-        self.uses_global_step = has_functions or has_intervals
+        has_functions = any(map(takes_step, values.values()))
+        return has_functions or has_intervals
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape = _lengths(variable)
