@@ -37,8 +37,8 @@ test-on-%: $(TOOLS)
 tested-handover: $(patsubst %,test-on-%,$(filter $(ENDS),$(TESTED)))
 	-$(NOX) handover -- $(TESTED)
 
-test-full: ## run the tests with every combination of parameters, and the slow tests
-	$(MAKE) test TURNS=--full
+test-full: ## run every combination of parameters, and the slow tests, on one lane (LANE=1.15: on this one)
+	$(MAKE) test TURNS="--full $(TURNS)"
 
 coverage: $(TOOLS) ## print which lines and branches the tests of all lanes reach
 	$(NOX) coverage -- $(TURNS) $(ARGS)

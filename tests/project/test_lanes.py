@@ -383,6 +383,23 @@ def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     assert all((5 in each) != (cell in others) for each, cell in zip(here, cells))
 
 
+def test_the_lanes_divide_all_cells_of_a_full_run(monkeypatch):
+    cells = [Item("test_it", number=number) for number in range(50)]
+    cells += [Item("test_slow", "full"), Item("test_slow", "full", "every_lane")]
+    monkeypatch.setattr(turns, "seconds", lambda: {"tests/test_it.py::test_it": 1e9})
+
+    def lanes_on(day, cell):
+        return {x for x in range(1, 6) if cell in turns.full_share(cells, day, x, 5)}
+
+    for cell in cells[:-1]:
+        (first,), (second,) = lanes_on(20000, cell), lanes_on(20001, cell)
+        assert first != second
+        assert {*range(1, 6)} == set().union(*(lanes_on(20000 + day, cell) for day in range(5)))
+    assert lanes_on(20000, cells[-1]) == {1, 2, 3, 4, 5}
+    of_keras3 = Item("test_it", "keras3", number=1)
+    assert all(of_keras3 in turns.full_share([of_keras3], day, 5, 5) for day in range(5))
+
+
 APIS = """
 import pytest
 

@@ -1,7 +1,8 @@
 """Selects the cells of a test run.
 
 A cell is a test with one combination of parameters; a lane is one TensorFlow version. With the
-option `--full`, all cells run. Otherwise only the daily cells run: the cells without the mark
+option `--full`, all cells run; if all lanes run, each long cell on one of them, the next day on
+another. Otherwise only the daily cells run: the cells without the mark
 `full`. For tests with the mark `pairwise` or `in_turn`, the daily cells have only some combinations
 of the parameters.
 
@@ -44,7 +45,7 @@ SECONDS = Path(__file__).with_name("seconds.json")
 TOO_SLOW = "too slow for every day: make test-full"
 TOO_MANY = "many cells of a long test: make test-full"
 ANOTHER_DAYS_TURN = "comes round every second or fourth day; `make test-full` runs all cells"
-ANOTHER_LANES_TURN = "runs on another lane; `make test-full` runs all cells"
+ANOTHER_LANES_TURN = "runs on another lane; `make test-full LANE=…` runs all cells on one"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
 # Matches the parameters of cells that exist only on some lanes. Each of these lanes runs the cells.
@@ -85,6 +86,10 @@ def pytest_collection_modifyitems(config, items):
             left[ANOTHER_LANES_TURN] = [item for item in items if item in elsewhere]
             left[ANOTHER_DAYS_TURN] = [item for item in items if item in later]
             items[:] = [item for item in items if item in today]
+    elif config.getoption("turn"):
+        here = set(full_share(items, config.getoption("day"), *config.getoption("turn")))
+        left[ANOTHER_LANES_TURN] = [item for item in items if item not in here]
+        items[:] = [item for item in items if item in here]
     if hasattr(config, "workerinput"):  # with xdist
         items[:] = longest_first(items)
     config.hook.pytest_deselected(items=[item for each in left.values() for item in each])
@@ -178,7 +183,7 @@ def share(items, number, total):
         cost = max(seconds().get(test_of(item), 0), fixture_seconds)
         lane, lanes = _lanes_with(item, number, total)
         times = int(BUDGET * lanes / cost) if cost else lanes
-        if any(map(item.get_closest_marker, ("once", "one_lane"))):
+        if any(map(item.get_closest_marker, ("once", "one_lane", "full"))):
             times = 1
         # The position depends only on names, because other lanes may have other cells.
         position = _number(file_of(item.nodeid))
@@ -186,6 +191,17 @@ def share(items, number, total):
             position += _number(_compared_by(item))
         if (position + lane) % lanes < max(1, times):
             yield item
+
+
+def full_share(items, day, number, total):
+    """Yields the cells that one lane runs on a day if the lanes divide all cells; see `of_day`.
+
+    The newest lane runs all cells of Keras 3: `make test-full` has no other lane with Keras 3.
+    """
+    of_keras3 = {item for item in items if item.get_closest_marker("keras3")}
+    others = [item for item in items if item not in of_keras3]
+    shared = set(share(others, 1 + (number + (day or 0)) % total, total))
+    yield from (item for item in items if item in of_keras3 or item in shared)
 
 
 def of_day(items, day, number, total):
