@@ -243,8 +243,8 @@ KERAS_3 = _of_both(
     Mutation(
         "slots have the variable's dtype",
         "Keras3State.get_or_create_slot",
-        "slots = self._slots_of.setdefault(self._var_key(variable), {})",
-        "slots = self._slots_of.setdefault(self._var_key(variable), {}); dtype = variable.dtype",
+        "self._create(name, new)",
+        "self._create(name, new._replace(dtype=variable.dtype))",
         _exact_3("AdagradDecay"),
     ),
     Mutation(
