@@ -253,7 +253,7 @@ class Given:
         self.variables = {}
         case, give = CASES[name], GIVE[kind]
         for argument, (value, _) in changes_of(name).items():
-            if is_number(value) and _may_be_given(case, argument, kind, in_keras):
+            if is_number(value) and _may_be_given(case, argument, value, kind, in_keras):
                 variable = tf.compat.v2.Variable(
                     value if isinstance(value, int) else np.float32(value), trainable=False
                 )
@@ -284,14 +284,14 @@ class Given:
             self.variables[argument].load(value, sess)
 
 
-def _may_be_given(case, argument, kind, in_keras):
+def _may_be_given(case, argument, value, kind, in_keras):
     """Returns False where TensorFlow's or our optimizers raise an error only in the first step."""
     if argument.startswith("initial_") or argument == "l2_shrinkage_regularization_strength":
         return False
     if "callable" in kind and issubclass(case.optimizer, _NO_CALLABLES):
         return in_keras and argument == "learning_rate"
     # `to_keras` refuses integer variables, which look like a global step.
-    return not (in_keras and argument.endswith("_interval"))
+    return not (in_keras and isinstance(value, int))
 
 
 GIVE: Any = {
