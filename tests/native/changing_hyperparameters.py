@@ -50,6 +50,11 @@ _NO_CALLABLES = (
     v1.train.ProximalAdagradOptimizer,
     v1.train.ProximalGradientDescentOptimizer,
 )
+_OTHER_NUMBERS = {
+    "epsilon2": 4.0,  # Adafactor's lower bound of a scale
+    "sma_threshold": 8.0,  # more than the length of the average
+    "total_steps": 40,  # more than those of the training
+}
 _OTHERS: Any = {
     "decay_rate": 0.6,
     "exclude_from_layer_adaptation": ["table"],
@@ -72,8 +77,10 @@ def _other(name, value):
     if isinstance(value, bool):
         return not value
     if is_number(value):
+        if name in _OTHER_NUMBERS:
+            return _OTHER_NUMBERS[name]
         if "epsilon" in name:
-            return 4.0 if name == "epsilon2" else 0.25  # Adafactor's lower bound of a scale
+            return 0.25
         if name == "alpha":  # Shampoo's iterative roots take powers of two only
             return value / 2
         if isinstance(value, int):

@@ -27,6 +27,7 @@ WITHOUT_EFFECT = (
     "initial_accumulator_value",
     "initial_gradient_squared_accumulator_value",
     "use_iterative_root",
+    "use_own_namescope_for_non_slot_vars",
 )
 
 
