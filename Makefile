@@ -84,8 +84,8 @@ prove-demo: $(TOOLS) ## record a training on TensorFlow 1.15, and prove it on 2.
 gallery: $(TOOLS) ## measure and draw the pictures of docs/gallery.md (ARGS=--draw: only draw; ARGS=speed: one)
 	$(NOX) gallery -- $(ARGS)
 
-matrix: $(TOOLS) ## measure how exact the Keras bridge is; write its table in docs/keras.md
-	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
+matrix: $(TOOLS) ## measure how exact the Keras bridge is (LANE=2.15: here alone); write its table in docs/keras.md
+	LEGACY_OPT_ALL_LANES=1 $(NOX) $(call lanes,matrix,matrix) matrix_page
 
 scripts: $(TOOLS) ## train old scripts on every lane; write their losses into docs/old_scripts.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) scripts
