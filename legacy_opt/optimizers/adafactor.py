@@ -172,6 +172,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             self._clipping_threshold = None
         if decays_by_function:
             self._decay_rate = decay_rate
+        self.uses_global_step = decays_by_function or learning_rate is None
         self._multiply_by_parameter_scale = _first_argument(
             "multiply_by_parameter_scale", multiply_by_parameter_scale
         )
@@ -180,12 +181,6 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         _refuse_option("parameter_encoding", parameter_encoding)
         self._simulated_quantize_bits = None  # `get_config` reads all arguments
         self._parameter_encoding = None
-
-    @property
-    def uses_global_step(self) -> bool:
-        """Whether the decay rate or the learning rate depends on the step."""
-        decays_by_function = self._decay_rate is None or takes_step(self._decay_rate)
-        return decays_by_function or self._learning_rate is None
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape = variable.shape
