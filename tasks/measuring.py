@@ -158,6 +158,7 @@ def matrix(session, lane):
     """Compares Keras optimizers with Sessions on a lane. `matrix_page` writes the table."""
     path = matrix_results(lane)
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # if this run fails, the table must not show an older one
     python = environment(session, lane)
     session.run(python, "-m", "tests.support.exactness", str(path), external=True)
 

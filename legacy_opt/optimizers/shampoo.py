@@ -163,7 +163,7 @@ class ShampooOptimizer(RuleOptimizer):
     @property
     def uses_global_step(self) -> bool:
         """Whether there are intervals other than 1, or functions of the step."""
-        # `to_keras` must not take this for reading them in each step, so that they can be set.
+        # Not with getattr: `to_keras` would note that each step reads these attributes.
         values = {name: vars(self)["_" + name] for name in _PARAMETERS}
         intervals = values["svd_interval"], values["precond_update_interval"]
         has_intervals = not all(_is_number(each, 1) for each in intervals)

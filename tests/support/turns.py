@@ -2,9 +2,8 @@
 
 A cell is a test with one combination of parameters; a lane is one TensorFlow version. With the
 option `--full`, all cells run; if all lanes run, each long cell on one of them, the next day on
-another. Otherwise only the daily cells run: the cells without the mark
-`full`. For tests with the mark `pairwise` or `in_turn`, the daily cells have only some combinations
-of the parameters.
+another. Otherwise only the daily cells run: the cells without the mark `full`. For tests with the
+mark `pairwise` or `in_turn`, the daily cells have only some combinations of the parameters.
 
 If a single lane runs, it runs all daily cells. If all lanes run, each lane gets its number
 (`--turn 2/5` is the second of five lanes). If the cells of a test take longer than `BUDGET`, they
