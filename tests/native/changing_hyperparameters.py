@@ -50,6 +50,12 @@ _NO_CALLABLES = (
     v1.train.ProximalAdagradOptimizer,
     v1.train.ProximalGradientDescentOptimizer,
 )
+# Older TensorFlows multiply a sparse gradient by the constructor's argument, whatever it is.
+_GRADIENT_DESCENT = v1.train.GradientDescentOptimizer
+_SPARSE_BY_NUMBERS = (
+    "_learning_rate_tensor"
+    not in _GRADIENT_DESCENT._resource_apply_sparse_duplicate_indices.__code__.co_names
+)
 _OTHER_NUMBERS = {
     "epsilon2": 4.0,  # Adafactor's lower bound of a scale
     "sma_threshold": 8.0,  # more than the length of the average
@@ -260,7 +266,7 @@ class Given:
         self.variables = {}
         case, give = CASES[name], GIVE[kind]
         for argument, (value, _) in changes_of(name).items():
-            if is_number(value) and _may_be_given(case, argument, value, kind, in_keras):
+            if is_number(value) and _may_be_given(case, argument, value, kind, setting, in_keras):
                 variable = tf.compat.v2.Variable(
                     value if isinstance(value, int) else np.float32(value), trainable=False
                 )
@@ -291,8 +297,10 @@ class Given:
             self.variables[argument].load(value, sess)
 
 
-def _may_be_given(case, argument, value, kind, in_keras):
+def _may_be_given(case, argument, value, kind, setting, in_keras):
     """Returns False where TensorFlow's or our optimizers raise an error only in the first step."""
+    if case.optimizer is _GRADIENT_DESCENT and _SPARSE_BY_NUMBERS:
+        return setting != "off" or in_keras
     if argument.startswith("initial_") or argument == "l2_shrinkage_regularization_strength":
         return False
     if "callable" in kind and issubclass(case.optimizer, _NO_CALLABLES):
