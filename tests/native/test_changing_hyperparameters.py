@@ -18,9 +18,9 @@ from tests.native.changing_hyperparameters import (
     run,
 )
 from tests.support import running
+from tests.support.cases import why_no_kernel
 from tests.support.turns import pairwise_first
 
-WITHOUT_KERNELS = ("Shampoo", "ConditionalGradient", "NovoGrad")  # of sparse gradients, too
 # Arguments without effect in the middle of a training: they initialize slots, or choose between two
 # ways to compute the same.
 WITHOUT_EFFECT = (
@@ -38,7 +38,7 @@ def every_way(*sources):
 
 def check(name, how):
     way, source, setting, _ = how
-    if setting == "require" and name.split()[0] in WITHOUT_KERNELS:
+    if setting == "require" and why_no_kernel(name, sparse=True):
         with pytest.raises(Exception, match="runs without a native kernel"):
             run(name, *how)
         return

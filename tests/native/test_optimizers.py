@@ -10,23 +10,12 @@ from legacy_opt.native.updates import kernel_choice
 from legacy_opt.programs import optimizers
 from legacy_opt.programs.program import UnsupportedError
 from tests.support import ending_datasets, problems, rules, running
-from tests.support.cases import CASES, one_of_each_class
+from tests.support.cases import CASES, one_of_each_class, why_no_kernel
 from tests.support.oracle_runs import assert_close, refuses, run_oracles
 
 RULES = [name for name, case in CASES.items() if optimizers.may_have_kernels(case.optimizer)]
-# The classes without kernels, and the reasons.
-UNSUPPORTED = {"Shampoo": "kernels do not support the slot layout"}
-# Classes with kernels for dense gradients only, and the reasons.
-DENSE_ONLY = {
-    "ConditionalGradient": "only TensorFlow computes norms of rows of sparse gradients",
-    "NovoGrad": "the rule sums over all rows that a sparse gradient touches",
-}
+WITH_KERNELS = [name for name in RULES if not why_no_kernel(name)]
 DTYPES = ("float16", "float32", "float64")
-
-
-def is_supported(name):
-    """Returns whether a case has kernels."""
-    return name.split()[0] not in UNSUPPORTED
 
 
 def make(name):
@@ -42,8 +31,9 @@ def make(name):
 
 def trainable(name, *variables):
     """Returns the variables for which a case has kernels; "table" and "bias" are sparse."""
-    is_dense_only = name.split()[0] in DENSE_ONLY
-    return tuple(each for each in variables if not (is_dense_only and each in ("table", "bias")))
+    return tuple(
+        each for each in variables if not why_no_kernel(name, sparse=each in ("table", "bias"))
+    )
 
 
 @functools.lru_cache(maxsize=None)
@@ -56,9 +46,7 @@ def in_a_session(name, dtype):
 
 
 @pytest.mark.one_lane
-@pytest.mark.in_turn(
-    name=list(filter(is_supported, RULES)), dtype=DTYPES, way=list(running.WAYS)[1:]
-)
+@pytest.mark.in_turn(name=WITH_KERNELS, dtype=DTYPES, way=list(running.WAYS)[1:])
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
     if refuses(name, problems.make("dense", dtype), way, make(name)):
         return
@@ -66,7 +54,7 @@ def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
     running.assert_same(running.WAYS[way](problem, make(name)), expected, way)
 
 
-ONE_OF_EACH_CLASS = [name for name in one_of_each_class() if name in RULES and is_supported(name)]
+ONE_OF_EACH_CLASS = [name for name in one_of_each_class() if name in WITH_KERNELS]
 
 
 @pytest.mark.in_turn(name=ONE_OF_EACH_CLASS, way=list(ending_datasets.WAYS))
@@ -83,7 +71,7 @@ def test_a_step_at_the_end_of_a_dataset_changes_nothing(name, way):
 def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
     make = functools.partial(native_diagnosis.made, cls)
     name = cls.__name__.replace("Optimizer", "")
-    reason = UNSUPPORTED.get(name) or (DENSE_ONLY.get(name) if sparse else None)
+    reason = why_no_kernel(name, sparse)
     if dtype == "float16" and dtype not in CASES.get(name, CASES["Lion"]).dtypes:
         with pytest.raises(TypeError, match="cannot train variable .* of dtype float16"):
             kernel_choice.source_of(make, tf.float16, sparse)
@@ -94,11 +82,12 @@ def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
             kernel_choice.source_of(make, getattr(tf, dtype), sparse)
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])
+@pytest.mark.parametrize("name", [name for name in RULES if why_no_kernel(name)])
 def test_an_optimizer_without_kernels_says_why(name):
     problem = problems.everything("float32", ("matrix",), steps=1)
-    reason = UNSUPPORTED[name.split()[0]]
-    with pytest.raises(UnsupportedError, match=f"runs without a native kernel: {reason}"):
+    with pytest.raises(
+        UnsupportedError, match=f"runs without a native kernel: {why_no_kernel(name)}"
+    ):
         running.session_resource(problem, make(name))
 
 

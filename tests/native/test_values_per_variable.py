@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from legacy_opt import RuleOptimizer
 from tests.support import problems, running, turns
-from tests.support.cases import CASES, one_of_each_class
+from tests.support.cases import CASES, one_of_each_class, why_no_kernel
 from tests.support.keras import keras_ways
 
 # Powers of two, so that products are exact.
@@ -29,7 +29,6 @@ def _names():
 
 
 NAMES = _names()
-WITHOUT_KERNELS = ("Shampoo", "ConditionalGradient")  # of sparse gradients, too
 
 
 def multiplied(optimizer, hyper, factor):
@@ -141,7 +140,7 @@ HOW = turns.pairwise_first(
 def test_each_variable_is_updated_with_its_own_values(name, how):
     change, way, setting, kind = how
     train = functools.partial(WAYS[way], problem(kind), maker(name, change, setting))
-    if setting == "require" and name.split()[0] in WITHOUT_KERNELS:
+    if setting == "require" and why_no_kernel(name, sparse=kind == "duplicates"):
         with pytest.raises(Exception, match="runs without a native kernel"):
             train()
         return

@@ -72,3 +72,17 @@ def one_of_each_class():
     for name, case in CASES.items():
         first.setdefault(case.optimizer, name)
     return list(first.values())
+
+
+# Classes without native kernels, and classes with kernels for dense gradients only.
+_NO_KERNELS = {"Shampoo": "kernels do not support the slot layout"}
+_NO_SPARSE_KERNELS = {
+    "ConditionalGradient": "only TensorFlow computes norms of rows of sparse gradients",
+    "NovoGrad": "the rule sums over all rows that a sparse gradient touches",
+}
+
+
+def why_no_kernel(name, sparse=False):
+    """Returns why a case's optimizer has no kernel for a gradient; None if it has one."""
+    cls = name.split()[0]
+    return _NO_KERNELS.get(cls) or (_NO_SPARSE_KERNELS.get(cls) if sparse else None)
