@@ -24,8 +24,13 @@ def _names():
         "Adafactor learning_rate, beta1" if name == "Adafactor" else name
         for name in one_of_each_class()
     ]
-    # Classes with weight decay around TensorFlow's optimizers have no `hyper_for`.
-    return [name for name in names if issubclass(CASES[name].optimizer, RuleOptimizer)]
+    # Classes with weight decay around TensorFlow's optimizers have no `hyper_for`, and COCOB has no
+    # learning rate.
+    return [
+        name
+        for name in names
+        if issubclass(CASES[name].optimizer, RuleOptimizer) and name != "COCOB"
+    ]
 
 
 NAMES = _names()
