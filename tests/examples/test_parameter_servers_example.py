@@ -79,7 +79,10 @@ def test_estimators_in_a_cluster(tmp_path):
     *others, (step, loss, end) = evaluated(done.stdout)
     # The chief and the worker train at the same time. Until both have read that the global step is
     # 2000, they may do up to three more updates.
-    assert 2000 <= int(step) <= 2003 and float(loss) < 0.6, done.stdout
+    assert 2000 <= int(step) <= 2003, done.stdout
+    # If one of them is slower, the other trains on its half of the flights again, from January on,
+    # and may be worse at predicting the flights that follow: 0.51 to 0.68 in six runs.
+    assert float(loss) < 0.8, done.stdout
     assert end == ", the last step" and not any(end for _, _, end in others), done.stdout
     steps = [int(step) for step, _, _ in others]
     assert steps and steps == sorted(set(steps)) and steps[-1] < 2000, done.stdout
