@@ -80,8 +80,9 @@ def test_estimators_in_a_cluster(tmp_path):
     # The chief and the worker train at the same time. Until both have read that the global step is
     # 2000, they may do up to three more updates.
     assert 2000 <= int(step) <= 2003, done.stdout
-    # If one of them is slower, the other trains on its half of the flights again, from January on,
-    # and may be worse at predicting the flights that follow: 0.52 to 0.68 in four runs.
+    # The loss shows only that the training does not diverge, because these flights differ from the
+    # days before. One process that trains on all flights in order has 0.62, four clusters had 0.52
+    # to 0.68. What a cluster learns is tested above.
     assert float(loss) < 0.8, done.stdout
     assert end == ", the last step" and not any(end for _, _, end in others), done.stdout
     steps = [int(step) for step, _, _ in others]

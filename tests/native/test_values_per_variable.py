@@ -24,20 +24,23 @@ def _names():
         "Adafactor learning_rate, beta1" if name == "Adafactor" else name
         for name in one_of_each_class()
     ]
-    # Classes with weight decay around TensorFlow's optimizers have no `hyper_for`, and COCOB has no
-    # learning rate.
-    return [
-        name
-        for name in names
-        if issubclass(CASES[name].optimizer, RuleOptimizer) and name != "COCOB"
-    ]
+    # Classes with weight decay around TensorFlow's optimizers have no `hyper_for`.
+    return [name for name in names if issubclass(CASES[name].optimizer, RuleOptimizer)]
 
 
 NAMES = _names()
 
 
+def changing(name):
+    """Returns a case's hyperparameter that differs between variables, and its value."""
+    arguments = CASES[name].arguments
+    key = "learning_rate" if "learning_rate" in arguments else "alpha"  # of COCOB
+    return key, arguments[key]
+
+
 def multiplied(optimizer, hyper, factor):
-    hyper.learning_rate *= factor
+    key, _ = changing(optimizer.case)
+    setattr(hyper, key, getattr(hyper, key) * factor)
 
 
 def everything_multiplied(optimizer, hyper, factor):
@@ -47,12 +50,13 @@ def everything_multiplied(optimizer, hyper, factor):
 
 
 def a_number(optimizer, hyper, factor):
-    hyper.learning_rate = CASES[optimizer.case].arguments["learning_rate"] * factor
+    key, value = changing(optimizer.case)
+    setattr(hyper, key, value * factor)
 
 
 def a_numpy_value(optimizer, hyper, factor):
-    dtype = hyper.learning_rate.dtype.as_numpy_dtype
-    hyper.learning_rate = dtype(CASES[optimizer.case].arguments["learning_rate"] * factor)
+    key, value = changing(optimizer.case)
+    setattr(hyper, key, getattr(hyper, key).dtype.as_numpy_dtype(value * factor))
 
 
 CHANGES = {
@@ -106,21 +110,21 @@ def maker(name, change, setting):
 def expected(name, change, kind):
     """Returns the steps of a training without native kernels.
 
-    If only the learning rate changes, each variable is trained by an optimizer of the original
-    class, with the variable's learning rate.
+    If only one hyperparameter changes, each variable is trained by an optimizer of the original
+    class, with the variable's value.
     """
     whole = problem(kind)
     if change == "everything_multiplied":
         return running.eager(whole, maker(name, change, "off")).steps
     steps = [{} for _ in range(whole.steps)]
     for key, factor in FACTORS.items():
-        rate = CASES[name].arguments["learning_rate"] * factor
+        changed, value = changing(name)
         alone = whole._replace(
             values={key: whole.values[key]},
             gradients=[{key: step[key]} for step in whole.gradients],
             sparse=tuple({key} & set(whole.sparse)),
         )
-        make = functools.partial(CASES[name].make, learning_rate=rate)
+        make = functools.partial(CASES[name].make, **{changed: value * factor})
         for step, values in zip(steps, running.eager(alone, make).steps):
             step.update(values)
     return steps
