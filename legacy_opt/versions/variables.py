@@ -145,10 +145,16 @@ def called_by_checkpoint() -> bool:
     return ".python.training.tracking." in module or ".python.checkpoint." in module
 
 
+def _is_distributed(variable: tf.Variable) -> bool:
+    """Whether a variable has a component for each replica."""
+    if hasattr(tf.distribute, "DistributedValues"):  # from TensorFlow 2.1 on
+        return isinstance(variable, tf.distribute.DistributedValues)
+    return hasattr(type(variable), "_get_closest")
+
+
 def own_component(variable: tf.Variable) -> tf.Variable:
     """Returns the replica's component of a distributed variable, in replica or update context."""
-    distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
-    if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
+    if not _is_distributed(variable) and not hasattr(variable, "_distributed_container"):
         return variable
     for name in ("_get", "get"):  # _get from TensorFlow 2.1 on
         if callable(getattr(variable, name, None)):
@@ -173,8 +179,7 @@ def saveable(name: Any, variable: tf.Variable) -> Any:
 def distributed_variable(variable: tf.Variable) -> tf.Variable:
     """Returns the distributed variable that contains `variable`, or `variable` if there is none."""
     container = getattr(variable, "_distributed_container", None)
-    distributed = getattr(tf.distribute, "DistributedValues", ())
-    if container is None and not isinstance(variable, distributed):
+    if container is None and not _is_distributed(variable):
         # Newer versions of TensorFlow store the container in an attribute of the handle. The
         # `handle` of a distributed variable is not read, because it may raise an error.
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)

@@ -80,6 +80,27 @@ def test_restoring_another_optimizers_checkpoint_adds_none_of_its_slots(tmp_path
     assert len(slots) == 2 and all("accumulator" in key for key in slots)
 
 
+def test_slots_restored_outside_of_a_strategys_scope_belong_to_the_strategy(tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["cpu:0"])
+
+    def training(start):
+        with strategy.scope():
+            return Training(make(OPTIMIZER_V2, "Adam"), start)
+
+    def slots(trained):
+        each = trained.variables["matrix"]
+        return [trained.optimizer.get_slot(each, name) for name in ("m", "v")]
+
+    first, again = training(1.0), training(0.0)
+    with strategy.scope():
+        first.optimizer._create_all_weights(list(first.variables.values()))
+    for number, slot in enumerate(slots(first)):
+        slot.assign(slot + float(number + 1))
+    again.checkpoint.restore(first.checkpoint.save(str(tmp_path / "saved"))).assert_consumed()
+    assert [type(slot) for slot in slots(again)] == [type(slot) for slot in slots(first)]
+    assert [slot.numpy().max() for slot in slots(again)] == [1.0, 2.0]
+
+
 @pytest.mark.parametrize("is_plain", [True, False], ids=["Keras' Adam", "Adam"])
 def test_the_learning_rate_is_restored_as_by_keras_own_optimizer(is_plain, tmp_path):
     made = plain if is_plain else lambda: make(OPTIMIZER_V2, "Adam")

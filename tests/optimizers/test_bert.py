@@ -215,6 +215,23 @@ def test_patterns_that_match_nothing_give_one_warning(door):
     assert "LARSOptimizer: skip_list has 'LayerNormalization', which" in text
 
 
+def test_names_are_excluded_from_decay_in_replicas():
+    strategy = tf.distribute.MirroredStrategy(["cpu:0"])
+    with strategy.scope():
+        variables = [tf.Variable(4.0, name=name) for name in ("kernel", "bias")]
+        optimizer = AdamWeightDecayOptimizer(0.25, 0.5, exclude_from_weight_decay=["bias$"])
+        optimizer = to_keras(optimizer, api="optimizer_v2")
+    pairs = [(tf.constant(0.0), each) for each in variables]
+    run_on_all = getattr(strategy, "run", None) or strategy.experimental_run_v2
+
+    @tf.function
+    def step():
+        run_on_all(lambda: optimizer.apply_gradients(pairs))
+
+    step()
+    assert [each.numpy() for each in variables] == [3.5, 4.0]
+
+
 class Named(AdamWeightDecayOptimizer):
     def _get_variable_name(self, param_name):
         return (len(param_name), param_name) if len(param_name) > 9 else None

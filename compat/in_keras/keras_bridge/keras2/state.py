@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Hashable, List, Optional
+from typing import Any, ContextManager, Hashable, List, Optional
 
 import tensorflow as tf
 
@@ -83,8 +83,7 @@ class Keras2State(V1InKeras, Base):
             self._slots_unlike_variables.add(slot_name)
         slots = self._slots.setdefault(versions.slot_key(variable), {})
         if slot_name not in slots:
-            strategy = tf.distribute.get_strategy()
-            with self._creating(), strategy.extended.colocate_vars_with(variable):
+            with self._creating(), _colocated(variable):
                 slot = tf.compat.v2.Variable(
                     new.initial_value,
                     trainable=False,
@@ -191,6 +190,11 @@ class Keras2State(V1InKeras, Base):
                 _ = self.iterations
                 self._create_hypers()
                 self._create_slots(var_list)
+
+
+def _colocated(variable: Variable) -> ContextManager:
+    """Returns the scope of a slot's device; call this function in the strategy's scope."""
+    return tf.distribute.get_strategy().extended.colocate_vars_with(variable)
 
 
 class _Variables(weakref.WeakValueDictionary):
