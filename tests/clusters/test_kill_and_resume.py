@@ -73,20 +73,21 @@ def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name, forgotten, kills",
+    "name, forgotten",
     [
-        ("AdagradDecay", "AdagradDecay_1", 5),
-        ("LazyAdam", "global_step", 5),
-        (HARDEST, "count", 5),
-        # Many kills, because the sum is zero in every other checkpoint, so nothing is lost there.
-        ("group 2", "GradientAccumulation/gradient_sum", 20),
+        ("AdagradDecay", "AdagradDecay_1"),
+        ("LazyAdam", "global_step"),
+        (HARDEST, "count"),
+        ("group 2", "GradientAccumulation/gradient_sum"),
     ],
 )
-def test_missing_state_in_checkpoints_is_found(name, forgotten, kills):
-    arguments = ["--kills", str(kills), "--optimizer", name, "--forget", forgotten]
+def test_missing_state_in_checkpoints_is_found(name, forgotten):
+    # Many kills, because some lose nothing: those before the first save, and, with accumulation,
+    # those after a save of zeros.
+    arguments = ["--kills", "20", "--optimizer", name, "--forget", forgotten]
     code, output, everything = kill_and_look(*arguments)
     assert code == 1, everything
-    assert re.search(rf"\nkills that lost bits: [1-9]\d* of {kills}\n$", output), everything
+    assert re.search(r"\nkills that lost bits: [1-9]\d* of 20\n$", output), everything
 
 
 FORKING = {

@@ -141,7 +141,7 @@ for name in sys.argv[1:]:
         try:
             importlib.import_module(name)
         except Exception as error:
-            is_extra = getattr(error, "name", None) in ("torch", "jax", "optax")
+            is_extra = getattr(error, "name", None) in ("torch", "jax", "keras", "optax")
             if not is_extra and "Keras 3 is not installed" not in str(error):
                 print(name, repr(error), flush=True)
         os._exit(0)

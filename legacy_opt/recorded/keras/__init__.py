@@ -16,6 +16,12 @@ from legacy_opt.recorded.writing import dumps
 
 __all__ = ["RecordedOptimizer"]
 
+if not hasattr(keras, "ops"):
+    raise ImportError(
+        f"Keras 3 is not installed; this is Keras {keras.__version__}. Run pip install 'keras>=3' "
+        "where JAX or PyTorch is installed."
+    )
+
 _RATE = "learning_rate"
 
 
