@@ -319,7 +319,7 @@ with CheckpointWriter(target + "-small") as writer:  # loads and initializes Ten
 before = peak()
 if source == "none":
     with CheckpointWriter(target) as writer:
-        for number in range(20):
+        for number in range(40):
             writer.add("x%d" % number, np.full([30 << 18], number, np.float32))
 else:
     checkpoint = open_checkpoint(source)
@@ -332,13 +332,17 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copying 20 tensors of 30 MB takes at most 330 MB of memory, not the 600 MB of all tensors."""
+    """Copying 40 tensors of 30 MB takes less than half of the memory of all tensors.
+
+    A copy holds two tensors at a time. TensorFlow before 2.15 keeps some of the memory of others:
+    up to 450 MB were seen, also with 20 tensors.
+    """
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]
         return int(subprocess.check_output(command).split()[-1])
 
     run("none", "source")
-    assert run(tmp_path / "source", "copy") <= 30 + 300
+    assert run(tmp_path / "source", "copy") < 600
     checkpoint = open_checkpoint(tmp_path / "copy")
-    assert len(checkpoint.tensors) == 20 and np.all(checkpoint.read("x13") == 13)
+    assert len(checkpoint.tensors) == 40 and np.all(checkpoint.read("x13") == 13)
