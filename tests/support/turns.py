@@ -36,7 +36,7 @@ from allpairspy import AllPairs
 ParameterSet = type(pytest.param())
 BUDGET = 0.04  # seconds that all cells of a test may take on one lane
 DAY = 0.12  # seconds; of tests that take longer on one lane, only some cells run on any lane
-LONG = 1.0  # seconds; cells that take longer, alone or with a shared fixture, do not run each day
+LONG = 0.3  # seconds; cells that take longer, alone or with a shared fixture, do not run each day
 # A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
 # take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
