@@ -150,7 +150,7 @@ def test_the_step_of_a_replica_is_not_kept(api):
         def train():
             optimizer.apply_gradients([(2.0 * w, w)])
 
-        run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+        run = running.on_replicas(strategy)
         for _ in range(STEPS):
             run(train)
     np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)

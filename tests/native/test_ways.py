@@ -157,8 +157,7 @@ def test_a_distribution_strategy():
             optimizer.apply_gradients([(tf.ones_like(START), variable)])
 
         with pytest.raises(UnsupportedError, match="a tf.distribute.Strategy"):
-            run = strategy.run if hasattr(strategy, "run") else strategy.experimental_run_v2
-            run(step)
+            running.on_replicas(strategy)(step)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

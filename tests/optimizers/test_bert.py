@@ -222,7 +222,7 @@ def test_names_are_excluded_from_decay_in_replicas():
         optimizer = AdamWeightDecayOptimizer(0.25, 0.5, exclude_from_weight_decay=["bias$"])
         optimizer = to_keras(optimizer, api="optimizer_v2")
     pairs = [(tf.constant(0.0), each) for each in variables]
-    run_on_all = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    run_on_all = running.on_replicas(strategy)
 
     @tf.function
     def step():

@@ -274,7 +274,7 @@ def test_synchronous_replicas(holder):
 def test_two_replicas_stop_together():
     with tf.Graph().as_default():  # while a graph is built, the second device need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    run = running.on_replicas(strategy)
     with tf.Graph().as_default(), strategy.scope():
         v1.train.get_or_create_global_step()
         w = variable("w", [1.0, 1.0])

@@ -363,7 +363,7 @@ def test_the_bridge_under_a_distribution_strategy():
         variable = tf.Variable(4.0)
         optimizer = to_keras(AdamWOptimizer(0.5, 0.25, epsilon=0.0), api="optimizer_v2")
 
-    run_on_all = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    run_on_all = running.on_replicas(strategy)
 
     @tf.function
     def step():

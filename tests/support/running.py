@@ -19,6 +19,11 @@ AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
 REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
+def on_replicas(strategy):
+    """Returns the method of a strategy that runs a function on all replicas."""
+    return getattr(strategy, "run", None) or strategy.experimental_run_v2
+
+
 def config_of(way):
     """Returns the ConfigProto of the Session with which training in the way `way` is compared."""
     return AS_WRITTEN if way == "eager" else None

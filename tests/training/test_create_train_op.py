@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
-from tests.support.running import REF_AND_RESOURCE
+from tests.support.running import REF_AND_RESOURCE, on_replicas
 from tests.support.stepping import Stepping, dot, sgd, variable
 
 v1 = tf.compat.v1
@@ -111,7 +111,7 @@ def test_our_wrappers_as_optimizers(stepping, helper):
 def test_two_replicas():
     with tf.Graph().as_default():  # in a graph, /cpu:1 need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    run = on_replicas(strategy)
     with tf.Graph().as_default(), strategy.scope():
         step = v1.train.get_or_create_global_step()
         w = variable("w", [0.0, 0.0])

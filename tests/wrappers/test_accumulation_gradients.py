@@ -207,7 +207,7 @@ def test_combination_with_sync_replicas_is_refused():
 
 def test_in_a_distribution_strategy():
     strategy = tf.distribute.MirroredStrategy(["cpu:0"])
-    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    run = running.on_replicas(strategy)
     with strategy.scope():
         w = tf.Variable(1.0)
 

@@ -141,7 +141,7 @@ class Loop:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             self.optimizer = make(self.step)
-        run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+        run = running.on_replicas(strategy)
 
         def in_replica(batch):
             apply(self.optimizer, gradients_here(self.variables, batch), self.step)
